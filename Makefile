@@ -1,0 +1,34 @@
+# Every target installs what it needs on a machine that has only Python and pip.
+PYTHON ?= python3
+UV ?= $(shell command -v uv || echo $(PYTHON) -m uv)
+RUN = $(UV) run --frozen --no-sync
+
+.PHONY: setup check lint types test bench pin clean
+
+setup: .venv/.ready
+
+.venv/.ready: pyproject.toml
+	@$(UV) --version >/dev/null 2>&1 || $(PYTHON) -m pip install --quiet uv
+	$(UV) sync
+	@touch $@
+
+check: lint types test  ## everything that must be green before a commit
+
+lint: setup
+	$(RUN) ruff check .
+	$(RUN) ruff format --check .
+
+types: setup
+	$(RUN) mypy
+
+test: setup
+	$(RUN) pytest
+
+bench: setup  ## measure the table's stages on a million rows
+	$(RUN) python bench/table_stages.py
+
+pin: setup  ## re-pin every dependency in pyproject.toml
+	$(RUN) python scripts/pin.py
+
+clean:
+	rm -rf .venv uv.lock dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

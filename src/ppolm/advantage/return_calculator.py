@@ -1,0 +1,13 @@
+"""Reward-to-go."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ppolm.advantage.ragged import discounted_suffix_sums
+from ppolm.token_attribution import SAPairs, as_sa_pairs
+
+
+def add_reward_to_go(sa_pairs: SAPairs | Sequence[Mapping[str, Any]], gamma: float) -> SAPairs:
+    """Add ``reward_to_go``: G_t = Σ_{i≥0} γⁱ r_{t+i}, from ``reward``."""
+    pairs = as_sa_pairs(sa_pairs)
+    return pairs.with_columns(reward_to_go=discounted_suffix_sums(pairs.column("reward"), pairs.offsets, gamma).float())

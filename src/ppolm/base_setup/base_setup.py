@@ -1,0 +1,138 @@
+"""The one frozen base model that all four roles share, and how it is loaded."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+import torch
+from huggingface_hub import constants
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+
+from ppolm.base_setup.device import resolve_device, resolve_dtype
+from ppolm.base_setup.tokenizer_setup import TokenizerSetup
+from ppolm.config import PPOConfig
+from ppolm.errors import ModelError
+
+
+class BaseModelSetup:
+    """Base weights, tokenizer, device and precision. ``hidden_states`` runs the blocks, ``project`` gives logits."""
+
+    def __init__(self, config: PPOConfig) -> None:
+        self.name = config.model_name
+        self.device = resolve_device(config.device)
+        self.dtype = resolve_dtype(config.dtype, self.device)
+        self.causal_lm = load_causal_lm(self.name, self.dtype, config.trust_remote_code).to(self.device)
+        self.causal_lm.eval().requires_grad_(False)
+        self.text_config = self.causal_lm.config.get_text_config()
+        self.head = self.causal_lm.get_output_embeddings()
+        eos = self.causal_lm.generation_config.eos_token_id if self.causal_lm.generation_config else None
+        eos_ids = [] if eos is None else [eos] if isinstance(eos, int) else list(eos)
+        tokenizer = load_pretrained(AutoTokenizer, self.name, config.trust_remote_code)
+        self.tokenizer = TokenizerSetup(tokenizer, self.text_config.vocab_size, eos_ids)
+        self._check_projection()
+
+    @property
+    def hidden_size(self) -> int:
+        """Width of the last hidden state, which the scalar heads read."""
+        return int(self.text_config.hidden_size)
+
+    @property
+    def context_length(self) -> int | None:
+        """Longest sequence the model has positions for, if it says so."""
+        return getattr(self.text_config, "max_position_embeddings", None)
+
+    def blocks(self, **inputs: Any) -> Any:
+        """Run the transformer without its output matrix."""
+        return self.causal_lm.base_model(**inputs)
+
+    def hidden_states(self, input_ids: Tensor) -> Tensor:
+        """Last hidden states [B, T, d] of right-padded ids [B, T].
+
+        Under a causal mask no real token sees the padding to its right, so no attention mask is needed and positions
+        are simply 0, 1, 2, ...: a row's numbers do not depend on its padding or on its batch-mates.
+        """
+        return self.blocks(input_ids=input_ids, use_cache=False).last_hidden_state
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """Logits [n, V] of hidden states [n, d], as the model's own head computes them."""
+        logits = self.head(hidden)
+        softcap = getattr(self.text_config, "final_logit_softcapping", None)
+        return logits if softcap is None else torch.tanh(logits / softcap) * softcap
+
+    @torch.no_grad()
+    def _check_projection(self) -> None:
+        """Refuse an architecture whose logits are more than ``project(hidden_states)``, rather than train on wrong ones."""
+        ids = torch.arange(4, device=self.device)[None] % self.text_config.vocab_size
+        ours, theirs = self.project(self.hidden_states(ids)), self.causal_lm(input_ids=ids).logits
+        if ours.shape != theirs.shape or not torch.allclose(ours.float(), theirs.float(), rtol=1e-2, atol=1e-2):
+            raise ModelError(
+                f"Model {self.name} ({type(self.causal_lm).__name__}) transforms its logits in a way ppolm does not "
+                "know. Use another architecture, such as Qwen, Llama, Gemma, GPT-2 or GPT-NeoX."
+            )
+
+
+def load_causal_lm(name: str, dtype: torch.dtype, trust_remote_code: bool) -> PreTrainedModel:
+    """Any causal language model from a local folder or the Hub."""
+    load_pretrained(AutoConfig, name, trust_remote_code)
+    return load_pretrained(AutoModelForCausalLM, name, trust_remote_code, dtype=dtype)
+
+
+def load_pretrained(loader: Any, name: str, trust_remote_code: bool, **options: Any) -> Any:
+    """``loader.from_pretrained`` whose failures say what to do about them."""
+    local = Path(name).expanduser()
+    is_path = local.is_dir() or name.startswith((".", "/", "~")) or name.count("/") > 1
+    if is_path:
+        check_model_folder(local)
+        name = str(local)
+    options |= {"trust_remote_code": trust_remote_code, "local_files_only": is_path or not hub_is_reachable()}
+    try:
+        return loader.from_pretrained(name, **options)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise ModelError(explain_failure(loader, name, is_path, options["local_files_only"], error)) from error
+
+
+def check_model_folder(folder: Path) -> None:
+    """Raise for a folder that cannot hold a model, with what is missing."""
+    if not folder.is_dir():
+        raise ModelError(f"Model folder {folder} does not exist. Give a folder with config.json, weights and tokenizer.")
+    if not (folder / "config.json").is_file():
+        hint = " It holds a LoRA adapter: give its base as model_name." if (folder / "adapter_config.json").exists() else ""
+        raise ModelError(f"Model folder {folder} has no config.json, so it is not a model.{hint}")
+    if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
+        raise ModelError(f"Model folder {folder} has no weights (*.safetensors). Copy or download the whole model into it.")
+
+
+def hub_is_reachable(timeout: float = 3.0) -> bool:
+    """Whether a connection to the Hub opens; asking first spares the user half a minute of silent retries."""
+    if constants.HF_HUB_OFFLINE:
+        return False
+    address = urlparse(constants.ENDPOINT)
+    try:
+        port = address.port or (80 if address.scheme == "http" else 443)
+        socket.create_connection((address.hostname or "", port), timeout).close()
+    except OSError:
+        return False
+    return True
+
+
+def explain_failure(loader: Any, name: str, is_path: bool, offline: bool, error: Exception) -> str:
+    """One sentence about why ``name`` did not load, and what to do."""
+    what = {AutoConfig: "config", AutoTokenizer: "tokenizer"}.get(loader, "model")
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if "trust_remote_code" in str(error):
+        return f"Model {name} needs its own Python code. If you trust it, set trust_remote_code: true."
+    if is_path:
+        if isinstance(error, json.JSONDecodeError):
+            reason = "a JSON file in it is damaged"
+        return f"The {what} in folder {name} cannot be loaded: {reason}"
+    if offline:
+        return (
+            f"Model {name} is not in the local cache and the Hugging Face Hub cannot be reached. Connect to the network, "
+            "or set model_name to a local folder that holds the model (config.json, *.safetensors and tokenizer files)."
+        )
+    return f"Model {name} cannot be loaded as a causal language model: {reason} Check the name, or give a local folder."

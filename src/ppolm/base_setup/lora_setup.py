@@ -1,0 +1,128 @@
+"""LoRA adapters on the shared base: creating, loading, copying, switching and listing them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from peft import LoraConfig, PeftConfig, PeftModel, get_peft_model
+from safetensors import SafetensorError
+from torch import Tensor
+
+from ppolm.base_setup.base_setup import BaseModelSetup
+from ppolm.config import PPOConfig
+from ppolm.errors import ModelError
+
+
+class AdapterSet:
+    """The adapters of one base by name. ``activate`` switches them and says, exactly, what requires gradients."""
+
+    def __init__(self, setup: BaseModelSetup) -> None:
+        self.setup = setup
+        self._model: PeftModel | None = None
+        self._active: tuple[str | None, bool] | None = None
+
+    @property
+    def model(self) -> PeftModel:
+        """The PEFT model around the base."""
+        if self._model is None:
+            raise ModelError("No adapter has been added to the base yet.")
+        return self._model
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the adapters added so far."""
+        return [] if self._model is None else list(self._model.peft_config)
+
+    def create(self, name: str, lora: LoraConfig) -> None:
+        """A new adapter that changes nothing yet (LoRA B is zero)."""
+        try:
+            if self._model is None:
+                self._model = get_peft_model(self.setup.causal_lm, lora, adapter_name=name)
+            else:
+                self._model.add_adapter(name, lora)
+        except ValueError as error:
+            raise ModelError(f"LoRA cannot be added to {self.setup.name}: {error}") from error
+        self._added()
+
+    def load(self, name: str, folder: str | Path) -> None:
+        """An adapter from a PEFT folder."""
+        read_adapter_config(folder)
+        try:
+            if self._model is None:
+                self._model = PeftModel.from_pretrained(self.setup.causal_lm, str(folder), adapter_name=name)
+            else:
+                self._model.load_adapter(str(folder), adapter_name=name)
+        except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+            reason = " ".join(str(error).split())[:300]
+            raise ModelError(f"Adapter {folder} does not load on model {self.setup.name}: {reason}") from error
+        self._added()
+
+    def _added(self) -> None:
+        self.model.eval()  # dropout is off in all of PPO, LoRA's too
+        self._active = None
+        self.activate(None)
+
+    def lora_config(self, name: str) -> LoraConfig:
+        """The shape of an adapter, for making another one like it."""
+        return self.model.peft_config[name]
+
+    def activate(self, name: str | None, trainable: bool = False) -> None:
+        """Run the base through adapter ``name`` (None: the bare base); only its parameters train, and only if asked."""
+        if self._active == (name, trainable):
+            return
+        tuner = self.model.base_model
+        if name is None:
+            tuner.disable_adapter_layers()
+        else:
+            tuner.enable_adapter_layers()
+            # PEFT makes the active adapter trainable unless told otherwise: a reference would gather gradients.
+            tuner.set_adapter(name, inference_mode=not trainable)
+        self._active = (name, trainable)
+
+    def parameters(self, name: str) -> dict[str, Tensor]:
+        """Parameters of adapter ``name`` by their full names."""
+        return {key: value for key, value in self.model.named_parameters() if f".{name}." in key}
+
+    def copy(self, source: str, target: str) -> None:
+        """Overwrite adapter ``target`` with the numbers of ``source`` (same shape)."""
+        sources = self.parameters(source)
+        with torch.no_grad():
+            for key, parameter in self.parameters(target).items():
+                parameter.copy_(sources[key.replace(f".{target}.", f".{source}.")])
+
+    def save(self, name: str, folder: str | Path) -> None:
+        """Write adapter ``name`` as a plain PEFT folder, loadable with ``PeftModel.from_pretrained``."""
+        folder = Path(folder)
+        self.model.save_pretrained(str(folder), selected_adapters=[name], save_embedding_layers=False)
+        nested = folder / name  # PEFT puts a named adapter into a folder of that name
+        if nested.is_dir():
+            for file in nested.iterdir():
+                file.replace(folder / file.name)
+            nested.rmdir()
+        (folder / "README.md").unlink(missing_ok=True)  # PEFT's empty model card says nothing
+
+
+def new_lora_config(config: PPOConfig) -> LoraConfig:
+    """The LoRA shape that the configuration asks for."""
+    targets = list(config.lora_target_modules)
+    return LoraConfig(
+        r=config.lora_r,
+        lora_alpha=config.lora_alpha,
+        lora_dropout=config.lora_dropout,
+        target_modules="all-linear" if targets == ["all-linear"] else targets,
+        task_type="CAUSAL_LM",
+    )
+
+
+def read_adapter_config(folder: str | Path) -> PeftConfig:
+    """The adapter's own config; raises for a folder that is no LoRA adapter we can train and switch."""
+    if not (Path(folder) / "adapter_config.json").is_file():
+        raise ModelError(f"Adapter folder {folder} has no adapter_config.json. Give a folder saved by PEFT or ppolm.")
+    try:
+        config = PeftConfig.from_pretrained(str(folder))
+    except (ValueError, KeyError, TypeError) as error:
+        raise ModelError(f"Adapter folder {folder} has a damaged adapter_config.json: {error}") from error
+    if not isinstance(config, LoraConfig) or config.modules_to_save:
+        raise ModelError(f"Adapter {folder} is not a plain LoRA adapter (no modules_to_save), which PPO here needs.")
+    return config

@@ -1,0 +1,68 @@
+"""The tokenizer as PPO needs it: a pad that is never EOS, left padding, prompts to ids, ids to text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from ppolm.errors import DataError
+
+Messages = Sequence[dict[str, Any]]
+
+
+class TokenizerSetup:
+    """A tokenizer with ``pad_id`` (never an EOS), all ``eos_ids`` a response may end with, and left padding."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, vocab_size: int, eos_ids: Sequence[int] = ()) -> None:
+        self.tokenizer = tokenizer
+        named = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
+        self.eos_ids = sorted({token for token in (*named, *eos_ids) if 0 <= token < vocab_size})
+        self.pad_id = choose_pad_id(tokenizer, self.eos_ids, vocab_size)
+        tokenizer.padding_side = "left"
+        tokenizer.pad_token = tokenizer.convert_ids_to_tokens(self.pad_id)
+
+    def encode(self, prompt: str | Messages) -> list[int]:
+        """Token ids of a text prompt, or of chat messages through the model's chat template."""
+        if isinstance(prompt, str):
+            ids = list(self.tokenizer(prompt)["input_ids"])
+            # Some tokenizers close every text with EOS; a prompt that is already over cannot be continued.
+            return ids[:-1] if len(ids) > 1 and ids[-1] in self.eos_ids and not self._ends_in_eos(prompt) else ids
+        if not self.tokenizer.chat_template:
+            raise DataError(
+                "The prompt is a list of chat messages, but this model's tokenizer has no chat template. "
+                "Use text prompts, or an instruction-tuned model."
+            )
+        text = self.tokenizer.apply_chat_template(list(prompt), add_generation_prompt=True, tokenize=False)
+        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def _ends_in_eos(self, prompt: str) -> bool:
+        return any(prompt.endswith(self.tokenizer.convert_ids_to_tokens(token)) for token in self.eos_ids)
+
+    def decode(self, ids: Sequence[int], after: Sequence[int] = (), keep_special: bool = False) -> str:
+        """Text that ``ids`` add after the ids ``after``: word-boundary spaces survive, whatever the tokenizer's kind."""
+        context = list(after[-1:])
+        whole = self._decode([*context, *ids], keep_special)
+        start = self._decode(context, keep_special) if context else ""
+        return whole[len(start) :] if whole.startswith(start) else self._decode(list(ids), keep_special)
+
+    def decode_prompt(self, ids: Sequence[int]) -> str:
+        """A prompt as it was written: with its special tokens, but without the BOS that the tokenizer put before it."""
+        has_bos = len(ids) > 1 and ids[0] == self.tokenizer.bos_token_id
+        return self._decode(list(ids[1:] if has_bos else ids), keep_special=True)
+
+    def _decode(self, ids: list[int], keep_special: bool) -> str:
+        # The two-argument form keeps spaces as they are; clean-up would make text and tokens disagree.
+        return str(self.tokenizer.decode(ids, skip_special_tokens=not keep_special, clean_up_tokenization_spaces=False))
+
+
+def choose_pad_id(tokenizer: PreTrainedTokenizerBase, eos_ids: Sequence[int], vocab_size: int) -> int:
+    """The tokenizer's own pad if it is no EOS, else another special token, else any token that is no EOS.
+
+    Padding is masked everywhere, so any id would do for the numbers; EOS must not, because a padded EOS cannot be told
+    from one that was sampled. No token is added: the embedding matrix keeps its size.
+    """
+    special = sorted(tokenizer.all_special_ids, key=lambda token: "pad" not in tokenizer.convert_ids_to_tokens(token))
+    candidates = [tokenizer.pad_token_id, tokenizer.unk_token_id, *special, *range(vocab_size)]
+    return next(token for token in candidates if token is not None and token < vocab_size and token not in eos_ids)

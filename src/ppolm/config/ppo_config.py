@@ -1,0 +1,230 @@
+"""The one typed configuration of a PPO run. Every field acts; its docstring is also its ``--help`` text."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from ppolm.config.validation import check_values, coerce_types, reject_unknown_keys
+from ppolm.config.yaml_io import read_yaml, write_yaml
+
+
+@dataclass(frozen=True)
+class PPOConfig:
+    """Settings of a PPO run: model, training, KL, reward, generation, data, evaluation, run folder."""
+
+    # ---- Model ------------------------------------------------------------------------------------------------------
+    model_name: str = "Qwen/Qwen3-0.6B-Base"
+    """Base model: a local folder, or a name on the Hugging Face Hub."""
+    lora_r: int = 16
+    """Rank of the LoRA adapters that are created here (an adapter that is loaded keeps its own rank)."""
+    lora_alpha: int = 32
+    """LoRA scale: the low-rank product is multiplied by lora_alpha / lora_r."""
+    lora_dropout: float = 0.1
+    """LoRA dropout, written into the adapters. PPO itself always runs without dropout, so that the ratio starts at 1."""
+    lora_target_modules: tuple[str, ...] = ("all-linear",)
+    """Modules that get LoRA: "all-linear", or names such as q_proj v_proj."""
+    sft_adapter: str | None = None
+    """PEFT adapter folder of the SFT model: it is the reference, and the policy starts as its copy. None: the bare base."""
+    reward_model: str | None = None
+    """Folder of a trained reward adapter, used by the reward "model". None: an untrained one, which only tests the loop."""
+    value_init: Literal["zero", "reward"] = "zero"
+    """Value model start: new adapter with a zero head, or a copy of the reward model's adapter and head."""
+    trust_remote_code: bool = False
+    """Let the model repository run its own Python code. Off unless asked."""
+    device: str = "auto"
+    """auto (CUDA, else Apple MPS, else CPU), or a torch device such as cpu, cuda, cuda:1, mps."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Precision of the frozen base. auto: bfloat16 on CUDA devices that have it, float32 elsewhere."""
+
+    # ---- Training ---------------------------------------------------------------------------------------------------
+    learning_rate: float = 1e-5
+    """Peak learning rate of the policy adapter (AdamW)."""
+    value_learning_rate: float = 1e-4
+    """Peak learning rate of the value adapter and head (AdamW)."""
+    lr_schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """Learning rates over the PPO steps of a run: constant, or falling to zero linearly or as a half cosine."""
+    warmup_steps: int = 0
+    """PPO steps over which both learning rates rise linearly to their peak."""
+    weight_decay: float = 0.0
+    """AdamW weight decay on the adapters."""
+    adam_eps: float = 1e-5
+    """AdamW epsilon; 1e-5 is the usual choice for PPO."""
+    batch_size: int = 32
+    """Responses per PPO step. Prompts per step = batch_size / samples_per_prompt."""
+    samples_per_prompt: int = 1
+    """Responses sampled for each prompt."""
+    ppo_epochs: int = 4
+    """Passes over the buffered experience in each PPO step."""
+    minibatch_size: int = 8
+    """Responses per optimiser update."""
+    minibatch_order: Literal["shuffled", "bucketed"] = "shuffled"
+    """A fresh permutation of the responses per PPO epoch, or minibatches of similar length in shuffled order."""
+    microbatch_tokens: int = 2048
+    """Padded tokens per forward pass. Bounds memory; changes neither losses nor gradients."""
+    gamma: float = 0.99
+    """Discount factor."""
+    lam: float = 0.95
+    """GAE lambda."""
+    value_target: Literal["gae", "reward_to_go"] = "gae"
+    """What the value model learns: A_t + V(s_t), or the discounted sum of future rewards."""
+    clip_epsilon: float = 0.2
+    """PPO clip range below 1 (and above, unless clip_epsilon_high is set)."""
+    clip_epsilon_high: float | None = None
+    """PPO clip range above 1, for an asymmetric clip."""
+    dual_clip: float | None = None
+    """Bounds the loss of bad actions whose ratio exploded: at least dual_clip * A where A < 0. Above 1; None: off."""
+    value_clip: float | None = None
+    """Clips new values to within this distance of the old ones in the value loss. None: plain MSE."""
+    value_coef: float = 0.5
+    """Factor on the value loss before its gradient is taken."""
+    entropy_coef: float = 0.0
+    """Entropy bonus in the policy loss."""
+    max_grad_norm: float = 1.0
+    """Gradient norm above which an update's gradient is scaled down, for policy and value separately."""
+    target_kl: float | None = None
+    """Stops the PPO epochs of a step once the approximate KL to the old policy exceeds 1.5 times this. None: never."""
+    value_warmup_steps: int = 0
+    """PPO steps at the start in which only the value model is trained."""
+    max_skipped_updates: int = 5
+    """Updates in a row with a non-finite loss or gradient after which the run stops. Each of them is skipped and counted."""
+    buffer_capacity: int = 1_000_000
+    """Tokens the experience buffer holds. Beyond it the oldest sequences leave, counted."""
+    replay_rollouts: int = 1
+    """Most recent rollouts that each PPO step trains on. 1 is on-policy PPO."""
+
+    # ---- KL ---------------------------------------------------------------------------------------------------------
+    kl_coef: float = 0.1
+    """Weight beta of the KL penalty (the first value, when adaptive_kl is on)."""
+    kl_estimator: Literal["k1", "k2", "k3"] = "k1"
+    """Per-token KL estimate from x = log pi - log pi_ref: k1 = x, k2 = x^2 / 2, k3 = exp(-x) - 1 + x."""
+    kl_placement: Literal["reward", "loss"] = "reward"
+    """KL penalty subtracted from each token's reward, or added to the policy loss (k2 or k3)."""
+    adaptive_kl: bool = False
+    """Steer kl_coef so that the KL per sequence stays near kl_target."""
+    kl_target: float = 6.0
+    """KL per sequence (a sum over tokens) that adaptive_kl steers to."""
+    kl_horizon: int = 10_000
+    """Sequences over which adaptive_kl reacts; smaller is faster."""
+
+    # ---- Reward -----------------------------------------------------------------------------------------------------
+    reward: tuple[str, ...] = ("model",)
+    """Where scores come from: model, module:function, path/file.py:function or http(s)://...; several are summed."""
+    reward_weights: tuple[float, ...] = ()
+    """One weight per reward. Empty: all 1."""
+    normalize_rewards: Literal["none", "batch", "running"] = "batch"
+    """Scores to mean 0 and deviation 1, by the statistics of the batch or of all batches so far."""
+    whiten_rewards: bool = False
+    """Scale the token rewards (after the KL penalty) of a batch to deviation 1; their mean is kept."""
+    whiten_advantages: bool = True
+    """Centre and scale the advantages of a batch, after GAE."""
+    missing_eos_penalty: float = 0.0
+    """Subtracted from the (normalised) score of a response that did not end with EOS."""
+    on_reward_error: Literal["raise", "default"] = "raise"
+    """A reward that fails or is not finite: stop with an error, or use default_reward and count it."""
+    default_reward: float = 0.0
+    """Score used for a failed reward when on_reward_error is default."""
+    reward_timeout: float = 120.0
+    """Seconds one call of a function or HTTP reward may take."""
+    reward_retries: int = 3
+    """Further attempts after a failed HTTP reward call, with back-off."""
+
+    # ---- Generation -------------------------------------------------------------------------------------------------
+    max_new_tokens: int = 10
+    """Longest response, in tokens."""
+    temperature: float = 1.0
+    """Softmax temperature of sampling, scoring and the update alike."""
+    top_k: int = 50
+    """Sample among the k most likely tokens. 0: all."""
+    top_p: float = 0.95
+    """Sample among the most likely tokens that together reach this probability. 1: all."""
+    rollout_tokens: int = 32768
+    """Tokens (prompt and room for the response, padded) sampled at once. Bounds the KV cache; changes no response."""
+    recompute_logprobs: bool = True
+    """Take logprob_policy from the pass that scores the reference too: KL is exactly 0 at step 0. Off: the sampler's own."""
+
+    # ---- Data -------------------------------------------------------------------------------------------------------
+    prompts: str | None = None
+    """Training prompts: a .jsonl(.gz), .csv, .parquet or .txt file, or a dataset name; column prompt or messages."""
+    eval_prompts: str | None = None
+    """Held-out prompts, in the same forms. None: eval_fraction of the training prompts is held out."""
+    dataset_split: str = "train"
+    """Split to read when prompts is a dataset name."""
+    eval_fraction: float = 0.1
+    """Share of the training prompts held out for evaluation when eval_prompts is not given."""
+    max_eval_prompts: int = 64
+    """Held-out prompts used at most."""
+    long_prompts: Literal["error", "skip"] = "error"
+    """A prompt that leaves no room for max_new_tokens in the model's context: an error, or left out and counted."""
+    num_epochs: int = 1
+    """Passes over the training prompts."""
+    max_steps: int | None = None
+    """Stop after this many PPO steps even if the epochs are not over."""
+
+    # ---- Evaluation -------------------------------------------------------------------------------------------------
+    eval_every: int = 10
+    """PPO steps between evaluations on the held-out prompts; one runs before the first step too. 0: never."""
+    eval_seed: int = 1234
+    """Seed of the samples drawn in every evaluation."""
+    patience: int | None = None
+    """Stop after this many evaluations without improvement. None: run to the end."""
+    min_delta: float = 0.0
+    """Rise of the held-out reward that counts as an improvement."""
+    collapse_reward_drop: float = 1.0
+    """Collapse: held-out reward below the first evaluation's by more than this many of its standard deviations."""
+    collapse_kl: float = 1.0
+    """Collapse: KL per generated token above this."""
+    collapse_entropy: float = 0.02
+    """Collapse: entropy below this share of the first evaluation's."""
+    collapse_length: float = 5.0
+    """Collapse: mean length more than this many times the first evaluation's, or less than its inverse."""
+
+    # ---- Run folder -------------------------------------------------------------------------------------------------
+    output_dir: str = "runs"
+    """Folder that holds the run folders."""
+    run_name: str | None = None
+    """Name of the run's folder. None: model name, date and time."""
+    checkpoint_every: int = 10
+    """PPO steps between checkpoints; the last step is always kept."""
+    keep_checkpoints: int = 2
+    """Newest checkpoints to keep."""
+    table_every: int = 10
+    """PPO steps between token tables (Parquet); the first step is always written. 0: none."""
+    samples_per_step: int = 4
+    """Prompts with their responses and rewards written to samples.jsonl at each step."""
+    tensorboard: bool = True
+    """Write TensorBoard events into the run folder."""
+    seed: int = 0
+    """Seed of adapters, sampling and shuffling."""
+
+    def __post_init__(self) -> None:
+        coerce_types(self)
+        check_values(self)
+
+    @property
+    def prompts_per_step(self) -> int:
+        """Prompts that make one PPO batch."""
+        return self.batch_size // self.samples_per_prompt
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> PPOConfig:
+        """Build from a mapping; an unknown key is an error that names the nearest known one."""
+        reject_unknown_keys(values, [field.name for field in dataclasses.fields(cls)])
+        return cls(**values)
+
+    @classmethod
+    def from_yaml(cls, path: str | Path) -> PPOConfig:
+        """Read a YAML file; settings it does not name keep their defaults."""
+        return cls.from_dict(read_yaml(path))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as YAML and JSON can hold them."""
+        values = dataclasses.asdict(self)
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+    def to_yaml(self, path: str | Path) -> None:
+        """Write all settings, in the order of the fields."""
+        write_yaml(path, self.to_dict())

@@ -1,0 +1,134 @@
+"""Checks of PPOConfig: types first, then the range of each value, then what values mean together."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import types
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from ppolm.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ppolm.config.ppo_config import PPOConfig
+
+
+def reject_unknown_keys(values: Iterable[Any], known: list[str]) -> None:
+    """Raise for a key that is no setting, with the nearest one that is."""
+    for key in values:
+        if key not in known:
+            near = difflib.get_close_matches(str(key), known, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else " `ppolm train --help` lists the settings."
+            raise ConfigError(f"Unknown setting {key!r}.{hint}")
+
+
+def coerce_types(config: PPOConfig) -> None:
+    """Bring each value to its field's type where that loses nothing (1 -> 1.0, list -> tuple, '1e-5' -> 1e-5)."""
+    hints = get_type_hints(type(config))
+    for field in dataclasses.fields(config):
+        value = _coerce(field.name, getattr(config, field.name), hints[field.name])
+        object.__setattr__(config, field.name, value)  # the dataclass is frozen for everybody else
+
+
+def _coerce(name: str, value: Any, hint: Any) -> Any:
+    origin = get_origin(hint)
+    if origin in (Union, types.UnionType):
+        if value is None:
+            return None
+        return _coerce(name, value, next(arm for arm in get_args(hint) if arm is not type(None)))
+    if origin is Literal:
+        if value not in get_args(hint):
+            raise ConfigError(f"{name} is {value!r}, expected one of: {', '.join(map(str, get_args(hint)))}.")
+        return value
+    if origin is tuple:
+        items = (value,) if isinstance(value, (str, int, float)) else value
+        if not isinstance(items, (list, tuple)):
+            raise ConfigError(f"{name} is {value!r}, expected a list.")
+        return tuple(_coerce(name, item, get_args(hint)[0]) for item in items)
+    if hint is float and not isinstance(value, bool):
+        try:  # YAML reads 1e-5, without a dot, as text
+            number = float(value)
+        except (TypeError, ValueError):
+            raise ConfigError(f"{name} is {value!r}, expected a number.") from None
+        if not math.isfinite(number):
+            raise ConfigError(f"{name} is {value!r}, expected a finite number.")
+        return number
+    if hint is int and isinstance(value, float) and value.is_integer():
+        return int(value)
+    if type(value) is not hint:
+        names = {int: "a whole number", bool: "true or false", str: "text", float: "a number"}
+        raise ConfigError(f"{name} is {value!r}, expected {names[hint]}.")
+    return value
+
+
+Rule = tuple[Callable[[Any], bool], str, tuple[str, ...]]
+
+RULES: tuple[Rule, ...] = (
+    (
+        lambda x: x >= 1,
+        "at least 1",
+        (
+            *("lora_r", "lora_alpha", "batch_size", "samples_per_prompt", "ppo_epochs", "minibatch_size", "num_epochs"),
+            *("microbatch_tokens", "rollout_tokens", "max_new_tokens", "buffer_capacity", "replay_rollouts", "kl_horizon", "max_steps"),
+            *("max_eval_prompts", "patience", "checkpoint_every", "keep_checkpoints", "max_skipped_updates"),
+        ),
+    ),
+    (
+        lambda x: x >= 0,
+        "0 or more",
+        (
+            *("warmup_steps", "value_warmup_steps", "weight_decay", "value_coef", "entropy_coef", "kl_coef", "top_k"),
+            *("missing_eos_penalty", "reward_retries", "eval_every", "min_delta", "table_every", "samples_per_step"),
+            *("seed", "eval_seed", "learning_rate", "value_learning_rate"),
+        ),
+    ),
+    (
+        lambda x: x > 0,
+        "greater than 0",
+        (
+            *("adam_eps", "value_clip", "max_grad_norm", "target_kl", "kl_target", "reward_timeout", "temperature"),
+            *("collapse_reward_drop", "collapse_kl"),
+        ),
+    ),
+    (lambda x: 0 <= x <= 1, "between 0 and 1", ("gamma", "lam")),
+    (lambda x: 0 < x <= 1, "greater than 0 and at most 1", ("top_p",)),
+    (lambda x: 0 <= x < 1, "at least 0 and less than 1", ("lora_dropout", "eval_fraction", "collapse_entropy")),
+    (lambda x: 0 < x < 1, "between 0 and 1, both excluded", ("clip_epsilon",)),
+    (lambda x: x > 0, "greater than 0", ("clip_epsilon_high",)),
+    (lambda x: x > 1, "greater than 1", ("dual_clip", "collapse_length")),
+)
+
+
+def check_values(config: PPOConfig) -> None:
+    """Raise ConfigError for a value out of range or a combination that cannot work."""
+    for holds, expected, names in RULES:
+        for name in names:
+            value = getattr(config, name)
+            if value is not None and not holds(value):
+                raise ConfigError(f"{name} is {value}, expected {expected}.")
+    for name in ("model_name", "device", "output_dir", "dataset_split"):
+        if not getattr(config, name).strip():
+            raise ConfigError(f"{name} is empty, expected a name.")
+    if config.batch_size % config.samples_per_prompt:
+        raise ConfigError(
+            f"batch_size {config.batch_size} is not a multiple of samples_per_prompt {config.samples_per_prompt}: "
+            "batch_size counts responses. Change one of them."
+        )
+    if config.kl_placement == "loss" and config.kl_estimator == "k1":
+        raise ConfigError(
+            "kl_placement 'loss' with kl_estimator 'k1' would do nothing: the expected gradient of k1 is zero. "
+            "Set kl_estimator to k2 or k3."
+        )
+    if not config.reward:
+        raise ConfigError("reward is empty. Name at least one, such as 'model' or 'my_reward.py:score'.")
+    if config.reward_weights and len(config.reward_weights) != len(config.reward):
+        raise ConfigError(
+            f"reward_weights has {len(config.reward_weights)} numbers for {len(config.reward)} rewards. "
+            "Give one weight per reward, or none."
+        )
+    if config.run_name is not None and (not config.run_name.strip() or "/" in config.run_name or "\\" in config.run_name):
+        raise ConfigError(f"run_name is {config.run_name!r}, expected a plain folder name. The place is output_dir.")
+    if config.value_init == "reward" and "model" not in config.reward and config.reward_model is None:
+        raise ConfigError("value_init is 'reward', but there is no reward model. Set reward_model, or value_init: zero.")

@@ -1,0 +1,1 @@
+"""Prompts from files and datasets, and token sequences in microbatches."""

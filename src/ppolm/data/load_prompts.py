@@ -1,0 +1,103 @@
+"""Prompts from JSONL, CSV, Parquet or text files, or from a dataset by name."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ppolm.data.prompts import Prompt, as_prompt
+from ppolm.errors import DataError
+
+Row = tuple[str, Any]
+"""Where a row stands, for error messages, and what it holds."""
+
+
+def load_prompts(source: str, split: str = "train") -> list[Prompt]:
+    """All prompts of a file or dataset; a bad row is an error that names its file and line."""
+    path = Path(source).expanduser()
+    if path.is_file():
+        rows = _read_file(path)
+    elif path.suffix.lower() in (".jsonl", ".json", ".gz", ".csv", ".parquet", ".txt") or path.is_dir():
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise DataError(f"Prompts file {source} {what}. Give a .jsonl, .csv, .parquet or .txt file, or a dataset name.")
+    else:
+        rows = _read_dataset(source, split)
+    prompts = [as_prompt(value, where) for where, value in rows]
+    if not prompts:
+        raise DataError(f"{source} holds no prompts. Give at least one.")
+    return prompts
+
+
+def _read_file(path: Path) -> Iterator[Row]:
+    name = path.name.lower().removesuffix(".gz")
+    readers = {".jsonl": _read_jsonl, ".json": _read_jsonl, ".csv": _read_csv, ".parquet": _read_parquet, ".txt": _read_text}
+    reader = readers.get(Path(name).suffix)
+    if reader is None:
+        raise DataError(f"Prompts file {path} has an unknown ending. Expected .jsonl, .jsonl.gz, .csv, .parquet or .txt.")
+    try:
+        yield from reader(path)
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"Prompts file {path} cannot be read: {error}") from error
+
+
+def _open(path: Path) -> Any:
+    opener = gzip.open if path.name.endswith(".gz") else open
+    return opener(path, "rt", encoding="utf-8", newline="")
+
+
+def _read_jsonl(path: Path) -> Iterator[Row]:
+    with _open(path) as file:
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                where = f"{path}, line {number},"
+                try:
+                    yield where, json.loads(line)
+                except json.JSONDecodeError as error:
+                    raise DataError(f"{where} is not JSON: {error}. Each line must be one JSON object.") from None
+
+
+def _read_csv(path: Path) -> Iterator[Row]:
+    with _open(path) as file:
+        reader = csv.DictReader(file)
+        for row in reader:
+            yield f"{path}, line {reader.line_num},", row
+
+
+def _read_text(path: Path) -> Iterator[Row]:
+    with _open(path) as file:
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                yield f"{path}, line {number},", line.rstrip("\r\n")
+
+
+def _read_parquet(path: Path) -> Iterator[Row]:
+    import pyarrow.parquet as parquet
+    from pyarrow import ArrowInvalid
+
+    try:
+        table = parquet.read_table(path)
+    except ArrowInvalid as error:
+        raise DataError(f"Prompts file {path} is not a readable Parquet file: {error}") from None
+    for number, row in enumerate(table.to_pylist(), 1):
+        yield f"{path}, row {number},", row
+
+
+def _read_dataset(name: str, split: str) -> Iterator[Row]:
+    import datasets
+
+    from ppolm.base_setup.base_setup import hub_is_reachable
+
+    try:
+        rows = datasets.load_dataset(name, split=split)
+    except Exception as error:  # the library raises many kinds
+        offline = "" if hub_is_reachable() else " The Hugging Face Hub cannot be reached."
+        raise DataError(
+            f"Prompts {name!r} are neither a file nor a dataset that loads.{offline} "
+            f"Give a .jsonl, .csv, .parquet or .txt file. ({type(error).__name__}: {str(error).splitlines()[0]})"
+        ) from error
+    for number, row in enumerate(rows, 1):
+        yield f"{name} ({split}), row {number},", row

@@ -1,0 +1,86 @@
+"""What a prompt is: text or chat messages, with the extra columns of its data row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ppolm.errors import DataError
+
+REFERENCE_COLUMNS = ("reference", "completion")
+"""Columns that may hold the answer a human wrote, for ROUGE in evaluation."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """Text or messages to answer; ``columns`` go to the reward function."""
+
+    content: str | list[dict[str, Any]]
+    columns: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def reference(self) -> str | None:
+        """The reference answer of the data row, if it has one."""
+        for name in REFERENCE_COLUMNS:
+            value = self.columns.get(name)
+            if isinstance(value, str) and value.strip():
+                return value
+        return None
+
+    def preview(self) -> str:
+        """Its beginning, for messages."""
+        return preview(self.content)
+
+
+def preview(content: Any, length: int = 80) -> str:
+    """The beginning of a prompt or response, quoted, on one line."""
+    text = content if isinstance(content, str) else " ".join(str(message.get("content", "")) for message in content)
+    return repr(text if len(text) <= length else text[: length - 3] + "...")
+
+
+def as_prompts(items: Sequence[Any]) -> list[Prompt]:
+    """Check and convert prompts given as text, chat messages, data rows (``prompt`` or ``messages``) or Prompt objects."""
+    if isinstance(items, (str, Mapping)):
+        raise DataError("prompts is a single prompt, expected a list. Write [prompt].")
+    prompts = [as_prompt(item, f"Prompt {number}") for number, item in enumerate(items)]
+    if not prompts:
+        raise DataError("The list of prompts is empty. Give at least one prompt.")
+    return prompts
+
+
+def as_prompt(item: Any, where: str) -> Prompt:
+    """One prompt; ``where`` names it in errors."""
+    if isinstance(item, Prompt):
+        return item
+    if isinstance(item, Mapping):
+        return _from_row(item, where)
+    return Prompt(_check_content(item, where))
+
+
+def _from_row(row: Mapping[str, Any], where: str) -> Prompt:
+    present = [name for name in ("prompt", "messages") if row.get(name) is not None]
+    if not present:
+        columns = ", ".join(map(str, row)) or "none"
+        raise DataError(f"{where} has neither a 'prompt' nor a 'messages' column. Its columns: {columns}.")
+    content = _check_content(row[present[0]], where)
+    columns = {str(name): value for name, value in row.items() if name not in ("prompt", "messages")}
+    if not isinstance(content, str) and content[-1].get("role") == "assistant":
+        # A finished conversation: its last answer is what a human or model said, not part of the prompt.
+        columns.setdefault("reference", content[-1]["content"])
+        content = _check_content(content[:-1], where)
+    return Prompt(content, columns)
+
+
+def _check_content(content: Any, where: str) -> str | list[dict[str, Any]]:
+    if isinstance(content, str):
+        if not content.strip():
+            raise DataError(f"{where} is empty. Remove it or write something in it.")
+        return content
+    if isinstance(content, (list, tuple)):
+        messages = list(content)
+        good = [isinstance(m, Mapping) and isinstance(m.get("content"), str) and "role" in m for m in messages]
+        if messages and all(good):
+            return [dict(message) for message in messages]
+        raise DataError(f"{where} must be a list of messages, each with 'role' and 'content' text; found {content!r:.80}.")
+    raise DataError(f"{where} is {type(content).__name__} ({content!r:.60}), expected text or a list of chat messages.")

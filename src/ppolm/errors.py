@@ -1,0 +1,29 @@
+"""What a user's mistake or a broken outside world raises. The command line prints these as one sentence, no traceback."""
+
+
+class PpolmError(Exception):
+    """Base of every error whose message says what happened, what was expected and how to fix it."""
+
+
+class ConfigError(PpolmError, ValueError):
+    """A setting that cannot be used."""
+
+
+class ModelError(PpolmError):
+    """A model, adapter or tokenizer that cannot be loaded or used."""
+
+
+class DataError(PpolmError, ValueError):
+    """Prompts or rows that cannot be used."""
+
+
+class RewardError(PpolmError):
+    """A reward that could not be computed or cannot be trusted."""
+
+
+class RunFolderError(PpolmError):
+    """A run folder or checkpoint that cannot be written, read or continued."""
+
+
+class TrainingDivergedError(PpolmError):
+    """Training produced non-finite numbers too many times in a row and was stopped."""

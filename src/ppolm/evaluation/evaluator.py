@@ -1,0 +1,75 @@
+"""The Evaluator: held-out prompts, always with the same random numbers, and a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ppolm.data.prompts import Prompt
+from ppolm.evaluation.quality import quality_metrics
+from ppolm.evaluation.verdict import Convergence, Limits, Performance, judge
+from ppolm.ppo_trainer.generator import SequenceGenerator
+from ppolm.ppo_trainer.step_metrics import table_metrics
+from ppolm.reward_kl import add_kl_to_sa_pairs, adjust_rewards_with_kl
+from ppolm.rollout.generator import Generator
+from ppolm.rollout.sampling import Sampling
+
+if TYPE_CHECKING:
+    from ppolm.config import PPOConfig
+    from ppolm.ppo_trainer.ppo_trainer import PPOTrainer
+
+
+class Evaluator:
+    """Measures the policy on prompts it is not trained on, and judges the series of measurements."""
+
+    def __init__(self, trainer: PPOTrainer, prompts: Sequence[Prompt]) -> None:
+        self.trainer, self.prompts = trainer, list(prompts)
+        self.limits = limits_of(trainer.config)
+        self.history: list[dict[str, float]] = []
+        self.samples: list[dict[str, Any]] = []
+        """Prompts, responses and rewards of the last measurement."""
+
+    def measure(self) -> dict[str, float]:
+        """Reward, KL, entropy, value accuracy and text quality on the held-out prompts.
+
+        The rollout has its own generator with a fixed seed, and nothing of the training state is touched: a run with
+        evaluations trains exactly as one without.
+        """
+        trainer, config = self.trainer, self.trainer.config
+        generator = Generator(
+            trainer.generator.engine, trainer.models.setup, Sampling.of(config), config.eval_seed, samples_per_prompt=1
+        )
+        pairs, texts = SequenceGenerator(generator, trainer.attributor).generate_sequences(self.prompts)
+        rewards = trainer.reward_computer.compute_rewards(self.prompts, texts)
+        scores = trainer.reward_computer.normalize_rewards(rewards, pairs.ended, update=False)
+        pairs = add_kl_to_sa_pairs(pairs, config.kl_estimator)
+        pairs = adjust_rewards_with_kl(pairs, scores, trainer.kl.reward_coef, config.whiten_rewards)
+        pairs = trainer.value_adder.add_values_to_sa_pairs(pairs)
+        pairs = trainer.advantage_comp.add_advantages(pairs)
+        entropy = trainer.models.policy.entropies(pairs.sequences, config.temperature, config.microbatch_tokens)
+        metrics = {"step": float(trainer.step)} | table_metrics(pairs, rewards, config.value_target)
+        metrics["entropy"] = float(entropy.double().mean())
+        self.samples = [
+            {"prompt": text.prompt.content, "response": str(text), "reward": reward}
+            for text, reward in zip(texts, rewards, strict=True)
+        ]
+        return metrics | quality_metrics(texts, [prompt.reference for prompt in self.prompts])
+
+    def evaluate(self, metrics: Mapping[str, float]) -> tuple[Performance, Convergence]:
+        """Add a measurement (at least ``avg_reward``) to the series and judge it."""
+        if "avg_reward" not in metrics:
+            raise ValueError(f"evaluate needs 'avg_reward' among the metrics; it got: {', '.join(metrics) or 'none'}")
+        self.history.append(dict(metrics))
+        return judge(self.history, self.limits)
+
+
+def limits_of(config: PPOConfig) -> Limits:
+    """The limits that a configuration sets."""
+    return Limits(
+        patience=config.patience,
+        min_delta=config.min_delta,
+        reward_drop=config.collapse_reward_drop,
+        kl_per_token=config.collapse_kl,
+        entropy_share=config.collapse_entropy,
+        length_ratio=config.collapse_length,
+    )

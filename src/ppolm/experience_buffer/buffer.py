@@ -1,0 +1,73 @@
+"""The experience buffer: tables of recent rollouts, within a budget of tokens, in batches ready for training."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ppolm.token_attribution import SAPairs, as_sa_pairs
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class BatchedData:
+    """Experience to train on; ``minibatches`` cuts it by whole sequences."""
+
+    pairs: SAPairs
+
+    def minibatches(self, size: int, order: str, random: torch.Generator) -> Iterator[SAPairs]:
+        """Every sequence once, ``size`` at a time: in a fresh permutation, or ``bucketed`` with similar lengths together.
+
+        Bucketing saves padding but correlates what is in a minibatch; the order of the minibatches is random in both.
+        """
+        permutation = torch.randperm(self.pairs.num_sequences, generator=random)
+        if order == "bucketed":
+            # A stable sort of the permutation: ties stay in random order.
+            permutation = permutation[self.pairs.lengths[permutation].argsort(stable=True)]
+        batches = permutation.split(size)
+        visits = torch.randperm(len(batches), generator=random) if order == "bucketed" else torch.arange(len(batches))
+        for visit in visits.tolist():
+            yield self.pairs.select(batches[visit])
+
+
+class ExperienceBuffer:
+    """Holds the newest ``max_rollouts`` tables and at most ``capacity`` tokens.
+
+    Overflow rule: the oldest sequences leave first, whole, and are counted in ``evicted_tokens``. Tables that leave
+    because ``max_rollouts`` newer ones came are not overflow: they are simply no longer wanted.
+    """
+
+    def __init__(self, capacity: int, max_rollouts: int = 1) -> None:
+        self.capacity, self.max_rollouts = capacity, max_rollouts
+        self.tables: list[SAPairs] = []
+        self.evicted_tokens = 0
+
+    def __len__(self) -> int:
+        """Tokens held."""
+        return sum(map(len, self.tables))
+
+    def store(self, data: SAPairs | Sequence[Mapping[str, Any]]) -> BatchedData:
+        """Add a rollout and return all that is held, as training data."""
+        self.tables = [*self.tables, as_sa_pairs(data)][-self.max_rollouts :]
+        self._make_room()
+        return BatchedData(SAPairs.concat(self.tables))
+
+    def _make_room(self) -> None:
+        over = len(self) - self.capacity
+        if over <= 0:
+            return
+        # The newest sequence always stays, even if it alone is too long: there must be something to train on.
+        lengths = torch.cat([table.lengths for table in self.tables])[:-1]
+        leaving = min(int((lengths.cumsum(0) < over).sum()) + 1, len(lengths))
+        self.evicted_tokens += int(lengths[:leaving].sum())
+        for table in list(self.tables):
+            gone = min(leaving, table.num_sequences)
+            leaving -= gone
+            rest = self.tables.pop(0).select(torch.arange(gone, table.num_sequences))
+            self.tables += [rest] if len(rest) else []
+        log.warning("buffer_capacity %d exceeded: %d tokens evicted so far", self.capacity, self.evicted_tokens)

@@ -1,0 +1,35 @@
+"""A role that speaks: log-probabilities of tokens, and sampling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from ppolm.models.base_model import BaseModel
+from ppolm.data.sequences import Microbatch, TokenSequences
+from ppolm.models.token_logprobs import token_logprobs
+from ppolm.rollout.kv_sampler import sample_sequences
+from ppolm.rollout.sampling import Sampled, Sampling
+
+
+class LanguageModel(BaseModel):
+    """The policy and its reference."""
+
+    def token_logprobs(self, batch: Microbatch, temperature: float) -> tuple[Tensor, Tensor]:
+        """log π(a|s) and entropy [n] of the actions of one microbatch, with gradients if the role is trainable."""
+        vocab_size = self.setup.text_config.vocab_size
+        return token_logprobs(self.states(batch), batch.actions, self.setup.project, temperature, vocab_size)
+
+    def logprobs(self, sequences: TokenSequences, temperature: float, token_budget: int) -> Tensor:
+        """log π(a|s) of every action, flat, without gradients."""
+        return self.score(sequences, token_budget, lambda batch: self.token_logprobs(batch, temperature)[0])
+
+    def entropies(self, sequences: TokenSequences, temperature: float, token_budget: int) -> Tensor:
+        """Entropy of the full softmax at every state, flat, without gradients."""
+        return self.score(sequences, token_budget, lambda batch: self.token_logprobs(batch, temperature)[1])
+
+    def generate(self, prompts: Sequence[Sequence[int]], sampling: Sampling, uniforms: Tensor) -> list[Sampled]:
+        """Sample one response per prompt; ``uniforms`` [prompts, max_new_tokens] decide every draw."""
+        self.activate()
+        return sample_sequences(self.setup, prompts, sampling, uniforms)

@@ -1,0 +1,42 @@
+"""The value model: how much reward is still to come from each state."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import Tensor
+
+from ppolm.base_setup import AdapterSet
+from ppolm.models.base_model import BaseModel
+from ppolm.models.scalar_head import ScalarHead
+from ppolm.data.sequences import Microbatch, TokenSequences
+
+
+class ValueModel(BaseModel):
+    """V(s_t): the value adapter with a scalar head, read at the position before each action."""
+
+    def __init__(self, adapters: AdapterSet) -> None:
+        super().__init__(adapters, "value")
+        self.head = ScalarHead(self.setup.hidden_size, self.setup.device)
+
+    def activate(self, trainable: bool = False) -> None:
+        """Switch the base to the value model; adapter and head train together."""
+        super().activate(trainable)
+        self.head.requires_grad_(trainable)
+
+    def parameters(self) -> dict[str, Tensor]:
+        """Adapter and head."""
+        return super().parameters() | {f"head.{name}": value for name, value in self.head.named_parameters()}
+
+    def token_values(self, batch: Microbatch) -> Tensor:
+        """V(s) [n] before each action of a microbatch, with gradients if the role is trainable."""
+        return self.head(self.states(batch))
+
+    def values(self, sequences: TokenSequences, token_budget: int) -> Tensor:
+        """V(s) of every state, flat, without gradients: all states of a sequence from one forward pass."""
+        return self.score(sequences, token_budget, self.token_values)
+
+    def save(self, folder: str | Path) -> None:
+        """Write adapter and head."""
+        super().save(folder)
+        self.head.save(folder)

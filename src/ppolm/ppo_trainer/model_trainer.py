@@ -1,0 +1,141 @@
+"""PPO updates of the policy and the value model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ppolm.config import PPOConfig
+from ppolm.data.sequences import Microbatch
+from ppolm.experience_buffer import BatchedData
+from ppolm.models import PolicyModel, ValueModel
+from ppolm.models.base_model import BaseModel
+from ppolm.reward_kl.kl_controller import KLController
+from ppolm.reward_kl.kl_divergence import estimate_kl
+from ppolm.token_attribution import SAPairs, as_sa_pairs
+from ppolm.training.policy_loss import ppo_clip_loss
+from ppolm.training.policy_ratio import approx_kl, is_clipped, policy_ratio
+from ppolm.training.running_means import RunningMeans
+from ppolm.training.schedule import learning_rate_factor
+from ppolm.training.updater import Updater
+from ppolm.training.value_loss import value_loss
+
+Data = BatchedData | SAPairs | Sequence[Mapping[str, Any]]
+
+
+class ModelTrainer:
+    """Trains policy and value model on tables with targets, each with its own optimiser."""
+
+    def __init__(self, policy: PolicyModel, value: ValueModel, config: PPOConfig, kl: KLController) -> None:
+        self.policy, self.value, self.config, self.kl = policy, value, config, kl
+        self.random = torch.Generator().manual_seed(config.seed)
+        self.metrics: dict[str, float] = {}
+        """Means over the updates of the last call of each training method."""
+
+        def updater(name: str, model: BaseModel, rate: float) -> Updater:
+            rules = (config.adam_eps, config.weight_decay, config.max_grad_norm, config.max_skipped_updates)
+            return Updater(name, model.parameters(), rate, *rules)
+
+        self.policy_updater = updater("policy", policy, config.learning_rate)
+        self.value_updater = updater("value", value, config.value_learning_rate)
+
+    def set_step(self, step: int, total_steps: int | None) -> None:
+        """Set both learning rates for PPO step ``step`` (from 0)."""
+        factor = learning_rate_factor(step, total_steps, self.config.lr_schedule, self.config.warmup_steps)
+        self.policy_updater.set_learning_rate(factor)
+        self.value_updater.set_learning_rate(factor)
+
+    def train_policy_model(self, sa_pairs: Data) -> float:
+        """PPO epochs over minibatches of the policy; the mean loss. Stops early when ``target_kl`` is passed."""
+        means = RunningMeans()
+        self.metrics["early_stop"] = 0.0
+        for pairs in self._minibatches(sa_pairs):
+            update = self._policy_update(pairs)
+            means.add(update, weight=len(pairs))
+            if self._too_far(update):
+                self.metrics["early_stop"] = 1.0
+                break
+        self.metrics |= means.means()
+        return means.mean("policy_loss")
+
+    def train_value_model(self, sa_pairs: Data) -> float:
+        """PPO epochs over minibatches of the value model; the mean loss."""
+        means = RunningMeans()
+        for pairs in self._minibatches(sa_pairs):
+            means.add(self._value_update(pairs), weight=len(pairs))
+        self.metrics |= means.means()
+        return means.mean("value_loss")
+
+    def train_step(self, batch: Data) -> tuple[float, float]:
+        """One update of each model on the whole batch: policy loss and value loss."""
+        pairs = _pairs(batch)
+        policy, value = self._policy_update(pairs), self._value_update(pairs)
+        self.metrics |= policy | value
+        return policy.get("policy_loss", math.nan), value.get("value_loss", math.nan)
+
+    def _minibatches(self, data: Data) -> Iterator[SAPairs]:
+        batch = BatchedData(_pairs(data))
+        for _ in range(self.config.ppo_epochs):
+            yield from batch.minibatches(self.config.minibatch_size, self.config.minibatch_order, self.random)
+
+    def _microbatches(self, model: BaseModel, pairs: SAPairs) -> Iterator[Microbatch]:
+        return pairs.sequences.microbatches(self.config.microbatch_tokens, model.setup.tokenizer.pad_id, model.setup.device)
+
+    def _policy_update(self, pairs: SAPairs) -> dict[str, float]:
+        config, sums, count = self.config, RunningMeans(), len(pairs)
+        clip_high = config.clip_epsilon if config.clip_epsilon_high is None else config.clip_epsilon_high
+        self.policy.activate(trainable=True)
+
+        def loss(batch: Microbatch) -> Tensor:
+            new, entropy = self.policy.token_logprobs(batch, config.temperature)
+            old, ref, advantage = _columns(pairs, batch, "logprob_policy", "logprob_ref", "advantage")
+            ratio = policy_ratio(new, old)
+            terms = ppo_clip_loss(ratio, advantage, config.clip_epsilon, clip_high, config.dual_clip)
+            if self.kl.loss_coef:
+                terms = terms + self.kl.loss_coef * estimate_kl(new, ref, config.kl_estimator)
+            if config.entropy_coef:
+                terms = terms - config.entropy_coef * entropy
+            clipped = is_clipped(ratio, config.clip_epsilon, clip_high).float()
+            tokens = {"policy_loss": terms, "entropy": entropy, "ratio": ratio, "clip_fraction": clipped}
+            tokens["approx_kl"] = approx_kl(new, old)
+            sums.add({name: float(value.detach().mean()) for name, value in tokens.items()}, weight=len(new))
+            return terms.sum() / count
+
+        microbatches = self._microbatches(self.policy, pairs)
+        norm = self.policy_updater.update(microbatches, loss, veto=lambda: self._too_far(sums.means()))
+        if norm is None:
+            return sums.means() if self._too_far(sums.means()) else {}
+        return sums.means() | {"policy_grad_norm": norm}
+
+    def _too_far(self, update: Mapping[str, float]) -> bool:
+        """Whether the policy has left the rollout's policy by more than 1.5 times ``target_kl``."""
+        target = self.config.target_kl
+        return target is not None and update.get("approx_kl", 0.0) > 1.5 * target
+
+    def _value_update(self, pairs: SAPairs) -> dict[str, float]:
+        config, sums, count = self.config, RunningMeans(), len(pairs)
+        target_name = "return" if config.value_target == "gae" else "reward_to_go"
+        self.value.activate(trainable=True)
+
+        def loss(batch: Microbatch) -> Tensor:
+            new = self.value.token_values(batch)
+            old, target = _columns(pairs, batch, "value", target_name)
+            terms = value_loss(new, target, old, config.value_clip)
+            sums.add({"value_loss": float(terms.detach().mean())}, weight=len(new))
+            return config.value_coef * terms.sum() / count
+
+        norm = self.value_updater.update(self._microbatches(self.value, pairs), loss)
+        return {} if norm is None else sums.means() | {"value_grad_norm": norm}
+
+
+def _pairs(data: Data) -> SAPairs:
+    return data.pairs if isinstance(data, BatchedData) else as_sa_pairs(data)
+
+
+def _columns(pairs: SAPairs, batch: Microbatch, *names: str) -> list[Tensor]:
+    """Columns of a table for the actions of one microbatch, where the model is."""
+    return [pairs.column(name)[batch.rows].to(batch.actions.device) for name in names]

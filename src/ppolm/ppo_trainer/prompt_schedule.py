@@ -1,0 +1,97 @@
+"""Which prompts are trained on, which are held out, and which come in which step."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ppolm.config import PPOConfig
+from ppolm.data.prompts import Prompt, as_prompts
+from ppolm.errors import DataError
+from ppolm.rollout.generator import Generator
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PromptSchedule:
+    """Training prompts in a fixed order per epoch: a function of seed and epoch alone, so a resume needs no memory."""
+
+    train: list[Prompt]
+    held_out: list[Prompt]
+    per_step: int
+    num_epochs: int
+    max_steps: int | None
+    seed: int
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """PPO steps that show every prompt once; the last one may be smaller."""
+        return -(-len(self.train) // self.per_step)
+
+    @property
+    def total_steps(self) -> int:
+        """PPO steps of the run."""
+        steps = self.num_epochs * self.steps_per_epoch
+        return steps if self.max_steps is None else min(steps, self.max_steps)
+
+    def batch(self, step: int) -> list[Prompt]:
+        """The prompts of PPO step ``step`` (from 0)."""
+        epoch, position = divmod(step, self.steps_per_epoch)
+        order = torch.randperm(len(self.train), generator=seeded(self.seed, epoch)).tolist()
+        return [self.train[i] for i in order[position * self.per_step : (position + 1) * self.per_step]]
+
+    def fingerprint(self) -> str:
+        """Changes when the prompts do: a resumed run must see the same ones."""
+        contents = [[prompt.content for prompt in prompts] for prompts in (self.train, self.held_out)]
+        return hashlib.sha256(json.dumps(contents, default=str).encode()).hexdigest()
+
+
+def seeded(*numbers: int) -> torch.Generator:
+    """A generator that depends on all the numbers."""
+    digest = hashlib.sha256(repr(numbers).encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
+
+
+def plan_prompts(
+    config: PPOConfig, generator: Generator, prompts: Sequence[Any], num_epochs: int, eval_prompts: Sequence[Any] | None
+) -> PromptSchedule:
+    """Check all prompts before the first step, and hold some out if no evaluation prompts are given."""
+    train = _fitting(as_prompts(prompts), config, generator)
+    if eval_prompts is not None:
+        held_out = _fitting(as_prompts(eval_prompts), config, generator)[: config.max_eval_prompts]
+    elif config.eval_every:
+        count = min(int(len(train) * config.eval_fraction), config.max_eval_prompts)
+        order = torch.randperm(len(train), generator=seeded(config.seed, -1)).tolist()
+        held_out = [train[i] for i in sorted(order[:count])]
+        train = [train[i] for i in sorted(order[count:])]
+    else:
+        held_out = []
+    if num_epochs < 1:
+        raise DataError(f"num_epochs is {num_epochs}, expected at least 1.")
+    return PromptSchedule(train, held_out, config.prompts_per_step, num_epochs, config.max_steps, config.seed)
+
+
+def _fitting(prompts: list[Prompt], config: PPOConfig, generator: Generator) -> list[Prompt]:
+    """The prompts that leave room for a response; too long ones are an error or left out, as configured."""
+    fitting = []
+    for number, prompt in enumerate(prompts):
+        # A token is at least a byte, so most prompts are known to fit without being encoded.
+        if isinstance(prompt.content, str) and generator.fits(range(len(prompt.content.encode()) + 2)):
+            fitting.append(prompt)
+        elif config.long_prompts == "error":
+            generator.encode(prompt, number)
+            fitting.append(prompt)
+        elif generator.fits(generator.tokenizer.encode(prompt.content)):
+            fitting.append(prompt)
+    if len(fitting) < len(prompts):
+        log.warning("%d of %d prompts are too long for the model's context and were left out", len(prompts) - len(fitting), len(prompts))
+    if not fitting:
+        raise DataError("No prompt leaves room for max_new_tokens in the model's context. Shorten them.")
+    return fitting

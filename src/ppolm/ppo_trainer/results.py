@@ -1,0 +1,44 @@
+"""What a finished training run reports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ppolm.evaluation.verdict import Performance
+
+
+@dataclass(frozen=True)
+class TrainingResults:
+    """The outcome of ``PPOTrainer.train``."""
+
+    run_dir: Path
+    """The run folder."""
+    best_dir: Path
+    """PEFT folder of the best policy: the one with the highest held-out reward, or the last one without evaluation."""
+    steps: int
+    """PPO steps done, those before a resume included."""
+    stopped: str
+    """Why it ended: finished, converged or collapsed."""
+    verdict: str
+    """improved, unchanged, converged, collapsed, or not evaluated."""
+    reasons: tuple[str, ...]
+    """Why the verdict is what it is."""
+    performance: Performance | None
+    """First and best held-out reward; None without evaluation."""
+    metrics: list[dict[str, Any]] = field(repr=False)
+    """The numbers of each PPO step of this call."""
+    evaluations: list[dict[str, float]] = field(repr=False)
+    """The numbers of each evaluation, those before a resume included."""
+
+    def summary(self) -> str:
+        """A few lines for people."""
+        lines = [f"{self.steps} PPO steps, {self.stopped}. Verdict: {self.verdict} ({'; '.join(self.reasons)})."]
+        if self.performance:
+            best = self.performance
+            change = f"{best.first_reward:.4g} at the start, {best.best_reward:.4g} at its best (step {best.best_step})"
+            lines.append(f"Held-out reward: {change}.")
+        if self.stopped == "collapsed":
+            lines.append("The last policy has collapsed; use the best one instead.")
+        return "\n".join([*lines, f"Best policy: {self.best_dir}", f"Run folder:  {self.run_dir}"])

@@ -1,0 +1,96 @@
+"""Scores of responses, from whatever rewards the run has, checked before anything uses them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from ppolm.data.prompts import as_prompts
+from ppolm.errors import RewardError
+from ppolm.reward_kl.reward_adjuster import Score
+from ppolm.reward_kl.reward_normalizer import RewardNormalizer, total
+from ppolm.rewards.build import weighted_sum
+from ppolm.rewards.protocol import Reward, scores_or_errors
+from ppolm.rollout.generated_text import GeneratedText
+
+log = logging.getLogger(__name__)
+
+
+class RewardComputer:
+    """The weighted sum of one or several rewards, and what is done to it before it enters training."""
+
+    def __init__(
+        self,
+        rewards: Mapping[str, Reward],
+        weights: Sequence[float] = (),
+        normalize: str = "none",
+        missing_eos_penalty: float = 0.0,
+        on_error: str = "raise",
+        default_reward: float = 0.0,
+    ) -> None:
+        self.rewards = dict(rewards)
+        self.weights = list(weights) or [1.0] * len(self.rewards)
+        self.normalizer = RewardNormalizer(normalize)
+        self.missing_eos_penalty = missing_eos_penalty
+        self.on_error, self.default_reward = on_error, default_reward
+        self.components: dict[str, float] = {}
+        """Mean of each reward in the last call, before weighting."""
+        self.failures = 0
+        """Scores replaced by default_reward so far."""
+
+    def compute_rewards(self, prompts: Sequence[Any], texts: Sequence[str] | None = None) -> list[Score]:
+        """A score per response. Responses of a Generator know their prompts, so ``compute_rewards(texts)`` will do."""
+        if texts is None:
+            prompts, texts = (), prompts
+        contents, columns = _prompts_of(prompts, texts)
+        parts = [self._scores(name, reward, contents, texts, columns) for name, reward in self.rewards.items()]
+        self.components = {
+            name: sum(map(total, part)) / len(part) for name, part in zip(self.rewards, parts, strict=True)
+        }
+        return [weighted_sum(scores, self.weights) for scores in zip(*parts, strict=True)]
+
+    def _scores(
+        self, name: str, reward: Reward, prompts: list[Any], texts: Sequence[str], columns: dict[str, list[Any]]
+    ) -> list[Score]:
+        answers = scores_or_errors(reward, name, prompts, texts, columns)
+        errors = [answer for answer in answers if isinstance(answer, RewardError)]
+        if errors and self.on_error == "raise":
+            hint = "Fix the reward, or set on_reward_error: default to go on with default_reward."
+            raise RewardError(f"{errors[0]} {hint}") from errors[0].__cause__
+        if errors:
+            self.failures += len(errors)
+            log.warning("%d of %d scores set to %g: %s", len(errors), len(answers), self.default_reward, errors[0])
+        return [self.default_reward if isinstance(answer, RewardError) else answer for answer in answers]
+
+    def normalize_rewards(self, rewards: Sequence[Score], ended: Tensor, update: bool = True) -> list[Score]:
+        """Scores as training uses them: normalised, then ``missing_eos_penalty`` off those without EOS.
+
+        The penalty comes last so that it is as large as the configuration says, whatever the scale of the scores.
+        """
+        scores = self.normalizer.normalize(rewards, update)
+        if not self.missing_eos_penalty:
+            return scores
+        return [
+            score if has_eos else weighted_sum([score, -self.missing_eos_penalty], [1.0, 1.0])
+            for score, has_eos in zip(scores, ended.tolist(), strict=True)
+        ]
+
+
+def _prompts_of(prompts: Sequence[Any], texts: Sequence[str]) -> tuple[list[Any], dict[str, list[Any]]]:
+    """The prompt of each response, and the data columns, a value per response."""
+    if not texts:
+        raise RewardError("There are no responses to score.")
+    if all(isinstance(text, GeneratedText) for text in texts):
+        owners = [text.prompt for text in texts]  # type: ignore[attr-defined]
+    elif not prompts:
+        return [""] * len(texts), {}
+    else:
+        owners = as_prompts(prompts)
+        if len(owners) != len(texts):
+            raise RewardError(f"{len(owners)} prompts for {len(texts)} responses: give one prompt per response.")
+    names = sorted({name for owner in owners for name in owner.columns})
+    columns = {name: [owner.columns.get(name) for owner in owners] for name in names}
+    return [owner.content for owner in owners], columns

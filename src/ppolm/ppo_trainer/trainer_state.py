@@ -1,0 +1,95 @@
+"""Everything a trainer needs to go on exactly where it was: saved as safetensors, JSON and Parquet, never pickle."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from peft import load_peft_weights, set_peft_model_state_dict
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from ppolm.errors import RunFolderError
+from ppolm.models.base_model import BaseModel
+from ppolm.token_attribution.sa_pairs_io import from_parquet, to_parquet
+from ppolm.training.updater import Updater
+
+if TYPE_CHECKING:
+    from ppolm.evaluation.evaluator import Evaluator
+    from ppolm.ppo_trainer.ppo_trainer import PPOTrainer
+
+
+def save_state(trainer: PPOTrainer, evaluator: Evaluator | None, folder: Path, **progress: Any) -> None:
+    """Write adapters, optimisers, generators, statistics and the buffer into ``folder``."""
+    trainer.models.policy.save(folder / "policy")
+    trainer.models.value.save(folder / "value")
+    for updater in _updaters(trainer):
+        save_file({name: value.contiguous() for name, value in updater.tensors().items()}, _moments(folder, updater))
+    save_file({name: random.get_state() for name, random in _generators(trainer).items()}, folder / "random.safetensors")
+    state = {
+        "step": trainer.step,
+        "kl_coef": trainer.kl.coef,
+        "normalizer": trainer.reward_computer.normalizer.state_dict(),
+        "reward_failures": trainer.reward_computer.failures,
+        "evicted_tokens": trainer.buffer.evicted_tokens,
+        "updaters": {updater.name: updater.state_dict() for updater in _updaters(trainer)},
+        "evaluations": evaluator.history if evaluator else [],
+        "progress": progress,
+    }
+    (folder / "state.json").write_text(json.dumps(state, indent=1))
+    # Only what a later step trains on again has to be kept.
+    for number, table in enumerate(_replayed(trainer)):
+        to_parquet(table, folder / f"buffer-{number:03d}.parquet")
+
+
+def load_state(trainer: PPOTrainer, evaluator: Evaluator | None, folder: Path) -> dict[str, Any]:
+    """Put a trainer into the saved state; the progress that was saved with it."""
+    try:
+        state = json.loads((folder / "state.json").read_text())
+        for model in (trainer.models.policy, trainer.models.value):
+            _load_adapter(model, folder / str(model.adapter))
+        trainer.models.value.head.load(folder / "value")
+        for updater in _updaters(trainer):
+            updater.load(load_file(_moments(folder, updater)), state["updaters"][updater.name])
+        generators = _generators(trainer)
+        for name, value in load_file(folder / "random.safetensors").items():
+            generators[name].set_state(value)
+        trainer.step = int(state["step"])
+        trainer.kl.coef = float(state["kl_coef"])
+        trainer.reward_computer.normalizer.load_state_dict(state["normalizer"])
+        trainer.reward_computer.failures = int(state["reward_failures"])
+        trainer.buffer.evicted_tokens = int(state["evicted_tokens"])
+        tokenizer = trainer.models.setup.tokenizer
+        trainer.buffer.tables = [from_parquet(path, tokenizer) for path in sorted(folder.glob("buffer-*.parquet"))]
+        if evaluator:
+            evaluator.history = list(state["evaluations"])
+        return dict(state["progress"])
+    except (KeyError, ValueError, RuntimeError, OSError) as error:
+        raise RunFolderError(f"Checkpoint {folder} does not fit this run: {type(error).__name__}: {error}") from error
+
+
+def _load_adapter(model: BaseModel, folder: Path) -> None:
+    weights: dict[str, Tensor] = load_peft_weights(str(folder), device=str(model.setup.device))
+    report = set_peft_model_state_dict(model.adapters.model, weights, adapter_name=str(model.adapter))
+    missing = [key for key in report.missing_keys if f".{model.adapter}." in key]
+    if missing or report.unexpected_keys:
+        raise RuntimeError(f"adapter weights differ in shape: {(missing or report.unexpected_keys)[0]}")
+
+
+def _updaters(trainer: PPOTrainer) -> tuple[Updater, Updater]:
+    return trainer.model_trainer.policy_updater, trainer.model_trainer.value_updater
+
+
+def _moments(folder: Path, updater: Updater) -> Path:
+    return folder / f"optimizer_{updater.name}.safetensors"
+
+
+def _generators(trainer: PPOTrainer) -> dict[str, torch.Generator]:
+    return {"sampling": trainer.generator.random, "minibatches": trainer.model_trainer.random}
+
+
+def _replayed(trainer: PPOTrainer) -> list[Any]:
+    keep = trainer.buffer.max_rollouts - 1
+    return trainer.buffer.tables[-keep:] if keep else []

@@ -1,0 +1,145 @@
+"""A training run from its first step to its report: the loop around ``ppo_step``."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ppolm.errors import RunFolderError, TrainingDivergedError
+from ppolm.evaluation.evaluator import Evaluator
+from ppolm.evaluation.verdict import Convergence, judge, judge_run
+from ppolm.ppo_trainer.progress import Progress
+from ppolm.ppo_trainer.prompt_schedule import plan_prompts
+from ppolm.ppo_trainer.results import TrainingResults
+from ppolm.ppo_trainer.trainer_state import load_state, save_state
+from ppolm.runs.report import write_report
+from ppolm.runs.run_folder import RunFolder, find_checkpoint
+
+if TYPE_CHECKING:
+    from ppolm.ppo_trainer.ppo_trainer import PPOTrainer
+
+log = logging.getLogger(__name__)
+
+
+class TrainingRun:
+    """Drives a trainer over its prompts, evaluates, keeps the best policy, checkpoints, and knows when to stop."""
+
+    def __init__(
+        self,
+        trainer: PPOTrainer,
+        prompts: Sequence[Any],
+        num_epochs: int,
+        eval_prompts: Sequence[Any] | None,
+        resume: str | Path | None,
+    ) -> None:
+        self.trainer, self.config = trainer, trainer.config
+        self.schedule = plan_prompts(self.config, trainer.generator, prompts, num_epochs, eval_prompts)
+        trainer.total_steps = self.schedule.total_steps
+        held_out = self.schedule.held_out if self.config.eval_every else []
+        self.evaluator = trainer.evaluator or (Evaluator(trainer, held_out) if held_out else None)
+        self.metrics: list[dict[str, Any]] = []
+        self.convergence = Convergence("not evaluated", ("there are no evaluation prompts",))
+        if resume is None:
+            trainer.step = 0
+            self.folder = RunFolder.create(Path(self.config.output_dir) / self._name(), self.config)
+        else:
+            self._resume(Path(resume))
+
+    def _name(self) -> str:
+        model = Path(self.config.model_name).name
+        return self.config.run_name or f"{model}-{datetime.now():%Y%m%d-%H%M%S}"
+
+    def _resume(self, path: Path) -> None:
+        run, checkpoint = find_checkpoint(path)
+        self.folder = RunFolder.open(run, self.config)
+        progress = load_state(self.trainer, self.evaluator, checkpoint)
+        if progress["prompts"] != self.schedule.fingerprint():
+            raise RunFolderError(f"Run {run} was started with other prompts. Resume it with the same ones.")
+        if self.evaluator and self.evaluator.history:
+            self.convergence = judge(self.evaluator.history, self.evaluator.limits)[1]
+
+    def run(self) -> TrainingResults:
+        """Train to the end, to convergence, or to collapse."""
+        trainer, total = self.trainer, self.schedule.total_steps
+        progress = Progress(total, trainer.step)
+        try:
+            if self.evaluator and not self.evaluator.history:
+                self._evaluate(progress)
+            while trainer.step < total and not self.convergence.should_stop:
+                self._step(progress)
+        except TrainingDivergedError as error:
+            saved = self.folder.checkpoints()
+            last = f"The last good checkpoint is {saved[-1]}." if saved else "No checkpoint had been written yet."
+            raise TrainingDivergedError(f"{error} {last}") from error
+        finally:
+            progress.close()
+            self.folder.close()
+        if not self.evaluator:
+            self._save_best({"step": trainer.step, "chosen_by": "last step: there are no evaluation prompts"})
+        results = self._results()
+        write_report(results)
+        return results
+
+    def _step(self, progress: Progress) -> None:
+        trainer, config = self.trainer, self.config
+        results = trainer.ppo_step(self.schedule.batch(trainer.step))
+        step, metrics = trainer.step, results["metrics"]
+        metrics["epoch"] = (step - 1) // self.schedule.steps_per_epoch
+        self.metrics.append(metrics)
+        self.folder.log_metrics(metrics)
+        pairs = zip(results["generated_texts"], results["rewards"], strict=True)
+        samples = [{"prompt": text.prompt.content, "response": str(text), "reward": reward} for text, reward in pairs]
+        self.folder.log_samples(step, samples[: config.samples_per_step])
+        if config.table_every and (step == 1 or step % config.table_every == 0):
+            self.folder.write_table(step, results["sa_pairs"], kl_coef=metrics["kl_coef"])
+        progress.step(metrics)
+        last = step == self.schedule.total_steps
+        if self.evaluator and (step % config.eval_every == 0 or last):
+            self._evaluate(progress)
+        if step % config.checkpoint_every == 0 or last or self.convergence.should_stop:
+            self.folder.save_checkpoint(step, self._fill_checkpoint)
+
+    def _evaluate(self, progress: Progress) -> None:
+        assert self.evaluator is not None
+        metrics = self.evaluator.measure()
+        performance, self.convergence = self.evaluator.evaluate(metrics)
+        self.folder.log_metrics({**metrics, "status": self.convergence.status}, kind="eval")
+        self.folder.log_samples(int(metrics["step"]), self.evaluator.samples, kind="eval")
+        progress.say(
+            f"evaluation at step {metrics['step']:.0f}: reward {metrics['avg_reward']:.4g}  kl {metrics['kl']:.3g}  "
+            f"entropy {metrics['entropy']:.3g}  length {metrics['response_length']:.1f}  "
+            f"{self.convergence.status}: {'; '.join(self.convergence.reasons)}"
+        )
+        if performance.performance_improved and not self.convergence.collapsed:
+            self._save_best({**metrics, "chosen_by": "highest reward on the held-out prompts"})
+
+    def _save_best(self, about: dict[str, Any]) -> None:
+        def fill(folder: Path) -> None:
+            self.trainer.models.policy.save(folder)
+            (folder / "best.json").write_text(json.dumps(about, indent=1))
+
+        self.folder.save_best(fill)
+
+    def _fill_checkpoint(self, folder: Path) -> None:
+        save_state(self.trainer, self.evaluator, folder, prompts=self.schedule.fingerprint())
+
+    def _results(self) -> TrainingResults:
+        stopped = self.convergence.status if self.convergence.should_stop else "finished"
+        performance, verdict = None, self.convergence
+        if self.evaluator and self.evaluator.history:
+            performance, verdict = judge_run(self.evaluator.history, self.evaluator.limits)
+        return TrainingResults(
+            run_dir=self.folder.path,
+            best_dir=self.folder.path / "best",
+            steps=self.trainer.step,
+            stopped=stopped,
+            verdict=verdict.status,
+            reasons=verdict.reasons,
+            performance=performance,
+            metrics=self.metrics,
+            evaluations=list(self.evaluator.history) if self.evaluator else [],
+        )

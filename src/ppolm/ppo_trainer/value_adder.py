@@ -1,0 +1,33 @@
+"""Values of states."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ppolm.data.sequences import TokenSequences
+from ppolm.models import ValueModel
+from ppolm.token_attribution import SAPairs
+
+
+class ValueAdder:
+    """Asks the value model what each state is worth."""
+
+    def __init__(self, value_model: ValueModel, token_budget: int) -> None:
+        self.value_model, self.token_budget = value_model, token_budget
+
+    def add_values(self, states: SAPairs | Sequence[str]) -> Tensor:
+        """V(s) [N] of the states of a table, one forward pass per sequence; or of states given as text."""
+        if isinstance(states, SAPairs):
+            return self.value_model.values(states.sequences, self.token_budget)
+        encode = self.value_model.setup.tokenizer.encode
+        contexts = [torch.tensor(encode(state)) for state in states]
+        # Values are read before an action; for a bare state any action will do.
+        placeholders = [torch.zeros(1, dtype=torch.long)] * len(contexts)
+        return self.value_model.values(TokenSequences(contexts, placeholders), self.token_budget)
+
+    def add_values_to_sa_pairs(self, sa_pairs: SAPairs) -> SAPairs:
+        """Add ``value``."""
+        return sa_pairs.with_columns(value=self.add_values(sa_pairs))

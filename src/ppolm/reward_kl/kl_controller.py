@@ -1,0 +1,37 @@
+"""The KL coefficient, fixed or steered towards a target (Ziegler et al. 2019, arXiv 1909.08593)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+def adapt_kl_coef(kl_coef: float, kl: float, target: float, num_sequences: int, horizon: int) -> float:
+    """β ← β · (1 + clip(KL/target − 1, ±0.2) · n / horizon), where KL is the mean over sequences of their summed KL."""
+    error = min(max(kl / target - 1, -0.2), 0.2)
+    return kl_coef * (1 + error * num_sequences / horizon)
+
+
+@dataclass
+class KLController:
+    """The current coefficient β, and where it acts: in the token rewards or in the policy loss."""
+
+    coef: float
+    placement: str
+    adaptive: bool
+    target: float
+    horizon: int
+
+    @property
+    def reward_coef(self) -> float:
+        """β as the rewards use it."""
+        return self.coef if self.placement == "reward" else 0.0
+
+    @property
+    def loss_coef(self) -> float:
+        """β as the policy loss uses it."""
+        return self.coef if self.placement == "loss" else 0.0
+
+    def observe(self, kl: float, num_sequences: int) -> None:
+        """Adapt to the KL of a step, if adaptive."""
+        if self.adaptive:
+            self.coef = adapt_kl_coef(self.coef, kl, self.target, num_sequences, self.horizon)

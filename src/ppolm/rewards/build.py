@@ -1,0 +1,63 @@
+"""Rewards from their names in the configuration, and their weighted sum."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ppolm.config import PPOConfig
+from ppolm.errors import RewardError
+from ppolm.models import RewardModel
+from ppolm.reward_kl.reward_adjuster import Score
+from ppolm.rewards.function_reward import FunctionReward, load_function
+from ppolm.rewards.http_reward import HTTPReward
+from ppolm.rewards.protocol import Reward
+
+
+def build_rewards(config: PPOConfig, reward_model: RewardModel | None, own: Any = None) -> dict[str, Reward]:
+    """The configured rewards by name, or the user's ``own``: a function, or a mapping of several by name."""
+    if own is not None:
+        own = own if isinstance(own, Mapping) else {getattr(own, "__name__", type(own).__name__): own}
+        for name, function in own.items():
+            if not callable(function):
+                raise RewardError(f"reward {name} is {type(function).__name__}, expected a function (prompts, responses).")
+        return {name: FunctionReward(function, name, config.reward_timeout) for name, function in own.items()}
+    return {name: build_reward(name, config, reward_model) for name in config.reward}
+
+
+def build_reward(name: str, config: PPOConfig, reward_model: RewardModel | None) -> Reward:
+    """One reward: model, http(s)://..., module:function or path/file.py:function."""
+    if name == "model":
+        if reward_model is None:
+            raise RewardError("Reward 'model' is asked for, but no reward model was set up.")
+        return ModelReward(reward_model)
+    if name.startswith(("http://", "https://")):
+        return HTTPReward(name, config.reward_timeout, config.reward_retries)
+    if ":" in name:
+        return FunctionReward(load_function(name), name, config.reward_timeout)
+    raise RewardError(
+        f"Reward {name!r} is not understood. Expected model, module:function, path/file.py:function or http(s)://..."
+    )
+
+
+class ModelReward:
+    """The reward adapter; it reads the prompt and the response and no other column."""
+
+    def __init__(self, model: RewardModel) -> None:
+        self.model = model
+
+    def __call__(self, prompts: Sequence[Any], responses: Sequence[str], **columns: Sequence[Any]) -> Sequence[Score]:  # noqa: ARG002
+        """A score per response."""
+        return self.model(prompts, responses)
+
+
+def weighted_sum(scores: Sequence[Score], weights: Sequence[float]) -> Score:
+    """Σ w · score of one response. Once one reward is per token, the others join it on the last token."""
+    if all(isinstance(score, (int, float)) for score in scores):
+        return sum(weight * score for weight, score in zip(weights, scores, strict=True))  # type: ignore[operator]
+    length = max(len(score) for score in scores if not isinstance(score, (int, float)))
+    summed = [0.0] * length
+    for weight, score in zip(weights, scores, strict=True):
+        tokens = [*[0.0] * (length - 1), score] if isinstance(score, (int, float)) else score
+        summed = [left + weight * right for left, right in zip(summed, tokens, strict=True)]
+    return summed

@@ -1,0 +1,78 @@
+"""What every reward looks like, and the checks that no reward escapes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from ppolm.data.prompts import preview
+from ppolm.errors import RewardError
+from ppolm.reward_kl.reward_adjuster import Score
+
+
+class Reward(Protocol):
+    """Scores responses: one number each, or one number for each token of each."""
+
+    def __call__(self, prompts: Sequence[Any], responses: Sequence[str], **columns: Sequence[Any]) -> Sequence[Score]:
+        """``columns`` are the extra columns of the data rows, one value per response."""
+
+
+class RewardCallError(RewardError):
+    """The whole call failed (time-out, no connection): calling again for single responses would not help."""
+
+
+def scores_or_errors(
+    reward: Reward, name: str, prompts: Sequence[Any], responses: Sequence[str], columns: Mapping[str, Sequence[Any]]
+) -> list[Score | RewardError]:
+    """A checked score for each response, or the error that explains why there is none. Never raises RewardError."""
+    try:
+        return _checked(reward(prompts, responses, **columns), name, prompts, responses)
+    except RewardCallError as error:
+        return [RewardError(f"{error} First prompt of the call: {preview(prompts[0])}")] * len(prompts)
+    except Exception as error:  # a user's function may raise anything
+        if len(prompts) == 1:
+            message = f"Reward {name} raised {type(error).__name__}: {error} for prompt {preview(prompts[0])}"
+            failed = RewardError(message)
+            failed.__cause__ = error
+            return [failed]
+        # Ask again one by one: the error can then name the prompt, and the other responses keep their scores.
+        singles = ({key: values[i : i + 1] for key, values in columns.items()} for i in range(len(prompts)))
+        return [
+            scores_or_errors(reward, name, prompts[i : i + 1], responses[i : i + 1], single)[0]
+            for i, single in enumerate(singles)
+        ]
+
+
+def _checked(raw: Any, name: str, prompts: Sequence[Any], responses: Sequence[str]) -> list[Score | RewardError]:
+    items = _plain(raw)
+    if not isinstance(items, (list, tuple)):
+        found = f"Reward {name} returned {type(items).__name__}, expected a list with one score per response."
+        return [RewardError(f"{found} First prompt: {preview(prompts[0])}")] * len(prompts)
+    if len(items) != len(prompts):
+        missing = prompts[min(len(items), len(prompts) - 1)]
+        found = f"Reward {name} returned {len(items)} scores for {len(prompts)} responses."
+        return [RewardError(f"{found} The first prompt out of step: {preview(missing)}")] * len(prompts)
+    return [_checked_score(*triple, name) for triple in zip(items, prompts, responses, strict=True)]
+
+
+def _checked_score(raw: Any, prompt: Any, response: str, name: str) -> Score | RewardError:
+    raw = _plain(raw)
+    values = [_plain(value) for value in raw] if isinstance(raw, (list, tuple)) else [raw]
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            return RewardError(f"Reward {name} returned {value!r:.60}, expected a number, for prompt {preview(prompt)}")
+        if not math.isfinite(value):
+            return RewardError(f"Reward {name} returned {value}, expected a finite number, for prompt {preview(prompt)}")
+    if not isinstance(raw, (list, tuple)):
+        return float(raw)
+    tokens = getattr(response, "token_ids", None)
+    if tokens is not None and len(tokens) != len(values):
+        found = f"Reward {name} returned {len(values)} token scores for a response of {len(tokens)} tokens"
+        return RewardError(f"{found} (response.tokens lists them, EOS included), for prompt {preview(prompt)}")
+    return [float(value) for value in values]
+
+
+def _plain(value: Any) -> Any:
+    """Numbers and lists out of tensors and arrays."""
+    return value.tolist() if hasattr(value, "tolist") else value

@@ -1,0 +1,44 @@
+"""A generated response: text to read, and the sampled token ids that everything is computed from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ppolm.base_setup import TokenizerSetup
+    from ppolm.data.prompts import Prompt
+
+
+class GeneratedText(str):
+    """The response as a plain string that also knows the tokens it was sampled as.
+
+    Text alone is not enough: encoding it again may give other tokens than those the policy chose.
+    """
+
+    prompt: Prompt
+    prompt_idx: int
+    prompt_ids: list[int]
+    token_ids: list[int]
+    ended: bool
+    tokenizer: TokenizerSetup
+
+    def __new__(
+        cls, tokenizer: TokenizerSetup, prompt: Prompt, prompt_idx: int, prompt_ids: list[int], token_ids: list[int], ended: bool
+    ) -> GeneratedText:
+        """Decode ``token_ids`` after ``prompt_ids``, without special tokens."""
+        text = super().__new__(cls, tokenizer.decode(token_ids, after=prompt_ids))
+        text.tokenizer, text.prompt, text.prompt_idx = tokenizer, prompt, prompt_idx
+        text.prompt_ids, text.token_ids, text.ended = prompt_ids, token_ids, ended
+        return text
+
+    @property
+    def tokens(self) -> list[str]:
+        """The text of each sampled token, EOS included: what a reward per token has to match in number."""
+        return token_texts(self.tokenizer, self.prompt_ids, self.token_ids)
+
+
+def token_texts(tokenizer: TokenizerSetup, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> list[str]:
+    """What each token adds to the text before it."""
+    before = [prompt_ids[-1:], *([token] for token in token_ids[:-1])]
+    return [tokenizer.decode([token], after=ids, keep_special=True) for ids, token in zip(before, token_ids, strict=True)]

@@ -1,0 +1,68 @@
+"""Prompts in, sampled responses with their log-probabilities out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from ppolm.base_setup import BaseModelSetup
+from ppolm.data.prompts import Prompt, as_prompts
+from ppolm.errors import DataError
+from ppolm.rollout.generated_text import GeneratedText
+from ppolm.rollout.sampling import Sampled, Sampling
+
+
+class Engine(Protocol):
+    """Anything that samples: token ids in, token ids with log-probabilities out. The policy itself is the default one."""
+
+    def generate(self, prompts: Sequence[Sequence[int]], sampling: Sampling, uniforms: Tensor) -> list[Sampled]:
+        """One response per prompt; ``uniforms`` [prompts, max_new_tokens] are the random numbers to use."""
+
+
+class Generator:
+    """Samples ``samples_per_prompt`` responses for each prompt, reproducibly from its seed."""
+
+    def __init__(
+        self, engine: Engine, setup: BaseModelSetup, sampling: Sampling, seed: int = 0, samples_per_prompt: int = 1
+    ) -> None:
+        self.engine = engine
+        self.tokenizer = setup.tokenizer
+        self.context_length = setup.context_length
+        self.sampling = sampling
+        self.samples_per_prompt = samples_per_prompt
+        self.random = torch.Generator().manual_seed(seed)
+
+    def generate(self, prompts: Sequence[Any]) -> tuple[list[GeneratedText], list[Tensor]]:
+        """Responses and the log-probability of each of their tokens, the samples of a prompt side by side."""
+        checked = as_prompts(prompts)
+        encoded = [self.encode(prompt, i) for i, prompt in enumerate(checked)]
+        owners = [i for i in range(len(checked)) for _ in range(self.samples_per_prompt)]
+        uniforms = torch.rand(
+            len(owners), self.sampling.max_new_tokens, generator=self.random, dtype=torch.float64
+        )
+        sampled = self.engine.generate([encoded[i] for i in owners], self.sampling, uniforms)
+        texts = [
+            GeneratedText(self.tokenizer, checked[i], i, encoded[i], response.token_ids, response.ended)
+            for i, response in zip(owners, sampled, strict=True)
+        ]
+        return texts, [torch.tensor(response.logprobs) for response in sampled]
+
+    def encode(self, prompt: Prompt, number: int) -> list[int]:
+        """Token ids of a prompt; raises if it is empty or leaves no room for the response."""
+        ids = self.tokenizer.encode(prompt.content)
+        if not ids:
+            raise DataError(f"Prompt {number} has no tokens. Remove it or write something in it.")
+        if not self.fits(ids):
+            raise DataError(
+                f"Prompt {number} has {len(ids)} tokens; with max_new_tokens {self.sampling.max_new_tokens} it does not "
+                f"fit the model's context of {self.context_length}. Shorten it, lower max_new_tokens, or set "
+                f"long_prompts: skip. It begins: {prompt.preview()}"
+            )
+        return ids
+
+    def fits(self, ids: Sequence[int]) -> bool:
+        """Whether a prompt leaves room for max_new_tokens."""
+        return self.context_length is None or len(ids) + self.sampling.max_new_tokens <= self.context_length

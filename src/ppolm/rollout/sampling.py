@@ -1,0 +1,74 @@
+"""How the next token is chosen: temperature, top-k, top-p, and the log-probability that PPO needs of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from ppolm.config import PPOConfig
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Settings of a rollout. ``greedy`` takes the most likely token and ignores top-k and top-p."""
+
+    max_new_tokens: int
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    greedy: bool = False
+    batch_tokens: int = 32768
+
+    @classmethod
+    def of(cls, config: PPOConfig) -> Sampling:
+        """As a configuration asks."""
+        limits = (config.temperature, config.top_k, config.top_p)
+        return cls(config.max_new_tokens, *limits, batch_tokens=config.rollout_tokens)
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """One response: token ids up to and including the first EOS, their log-probabilities, whether it ended."""
+
+    token_ids: list[int]
+    logprobs: list[float]
+    ended: bool
+
+
+def choose_tokens(logits: Tensor, uniforms: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
+    """One token per row by inverse transform sampling, and log π(a|s) under the full temperature-scaled softmax.
+
+    ``logits`` [B, V], ``uniforms`` [B] in [0, 1). Top-k and top-p restrict what can be drawn, never the
+    log-probability: the update sees the full softmax too.
+    """
+    scaled = logits.float() / sampling.temperature
+    tokens = scaled.argmax(-1) if sampling.greedy else draw(scaled, uniforms, sampling.top_k, sampling.top_p)
+    logprobs = scaled.gather(-1, tokens[:, None]).squeeze(-1) - torch.logsumexp(scaled, dim=-1)
+    return tokens, logprobs
+
+
+def draw(scaled: Tensor, uniforms: Tensor, top_k: int, top_p: float) -> Tensor:
+    """Tokens [B]: the first candidate whose cumulative probability exceeds the row's uniform number."""
+    if 0 < top_k < scaled.shape[-1]:
+        candidates, ids = scaled.topk(top_k, dim=-1)
+    elif top_p < 1:
+        candidates, ids = scaled.sort(dim=-1, descending=True)
+    else:
+        candidates, ids = scaled, None
+    exact = torch.float32 if scaled.device.type == "mps" else torch.float64
+    cumulative = candidates.softmax(-1).to(exact).cumsum(-1)
+    if top_p < 1:
+        # Keep a token while the probability before it is below top_p: the one that crosses the line stays.
+        kept = (torch.nn.functional.pad(cumulative[:, :-1], (1, 0)) < top_p).sum(-1, keepdim=True)
+        total = cumulative.gather(-1, kept - 1)
+    else:
+        total = cumulative[:, -1:]
+    position = torch.searchsorted(cumulative, uniforms.to(cumulative)[:, None] * total, right=True)
+    # Rounding may put a draw at the very end; the last token with any probability takes it.
+    last = torch.searchsorted(cumulative, total, right=False)
+    position = torch.minimum(position, last)
+    return (position if ids is None else ids.gather(-1, position)).squeeze(-1)

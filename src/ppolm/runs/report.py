@@ -1,0 +1,78 @@
+"""report/: plots and a Markdown summary, made from what the run folder holds."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ppolm.runs.run_folder import read_metrics
+
+if TYPE_CHECKING:
+    from ppolm.ppo_trainer.results import TrainingResults
+
+log = logging.getLogger(__name__)
+
+Rows = Sequence[dict[str, Any]]
+PLOTS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "reward": ("Reward per response", ("avg_reward",)),
+    "kl": ("KL to the reference, per response", ("kl",)),
+    "losses": ("Loss", ("policy_loss", "value_loss")),
+    "entropy": ("Policy entropy, per token", ("entropy",)),
+    "value_accuracy": ("Value accuracy (explained variance)", ("value_accuracy",)),
+    "length": ("Response length, tokens", ("response_length",)),
+}
+SUMMARY = ("avg_reward", "kl", "entropy", "value_accuracy", "response_length", "repetition", "distinct_2", "rouge_l")
+
+
+def write_report(results: TrainingResults) -> None:
+    """Write report/*.png and report/summary.md. A report that fails is a warning: the run itself is safe."""
+    run = results.run_dir
+    try:
+        folder = run / "report"
+        folder.mkdir(exist_ok=True)
+        train, evaluations = read_metrics(run), read_metrics(run, "eval")
+        plots = [name for name in PLOTS if _plot(folder / f"{name}.png", *PLOTS[name], train, evaluations)]
+        (folder / "summary.md").write_text(_summary(results, train, evaluations, plots), encoding="utf-8")
+    except Exception as error:
+        log.warning("the report could not be written: %s", error)
+
+
+def _plot(path: Path, title: str, names: Sequence[str], train: Rows, evaluations: Rows) -> bool:
+    from matplotlib.figure import Figure  # no global state, no display
+
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.add_subplot()
+    drawn = 0
+    for name in names:
+        for rows, label, style in ((train, "training", "-"), (evaluations, "held-out", "o--")):
+            points = [(row["step"], row[name]) for row in rows if row.get(name) is not None]
+            if points:
+                many = len(names) > 1
+                axes.plot(*zip(*points, strict=True), style, label=f"{name} ({label})" if many else label, markersize=4)
+                drawn += 1
+    if not drawn:
+        return False
+    axes.set_title(title)
+    axes.set_xlabel("PPO step")
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    figure.savefig(path, dpi=120)
+    return True
+
+
+def _summary(results: TrainingResults, train: Rows, evaluations: Rows, plots: Sequence[str]) -> str:
+    lines = [f"# {results.run_dir.name}", "", f"**Verdict: {results.verdict}** ({'; '.join(results.reasons)})", ""]
+    lines += [f"{len(train)} PPO steps, {results.stopped}.", ""]
+    if evaluations and results.performance:
+        best = next(row for row in evaluations if row["step"] == results.performance.best_step)
+        columns = [("first", evaluations[0]), ("best", best), ("last", evaluations[-1])]
+        heads = [f"{label} (step {row['step']:.0f})" for label, row in columns]
+        lines += ["Held-out prompts:", "", f"| metric | {' | '.join(heads)} |", "|---|" + "---:|" * len(heads)]
+        for name in SUMMARY:
+            if name in evaluations[0]:
+                lines.append(f"| {name} | " + " | ".join(f"{row[name]:.4g}" for _, row in columns) + " |")
+        lines.append("")
+    lines += [f"![{PLOTS[name][0]}]({name}.png)" for name in plots]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,1 @@
+"""Losses and update rules: pure functions, and the optimiser step that uses them."""

@@ -1,0 +1,105 @@
+"""One optimiser and its safety rules: exact accumulation, clipping, and skipping what is not finite."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from ppolm.errors import TrainingDivergedError
+
+log = logging.getLogger(__name__)
+Batch = TypeVar("Batch")
+
+
+class Updater:
+    """AdamW over named parameters. An update with a non-finite loss or gradient is skipped and counted."""
+
+    def __init__(
+        self,
+        name: str,
+        parameters: Mapping[str, Tensor],
+        learning_rate: float,
+        adam_eps: float,
+        weight_decay: float,
+        max_grad_norm: float,
+        max_skipped: int,
+    ) -> None:
+        self.name = name
+        self.parameters = dict(parameters)
+        self.peak = learning_rate
+        self.optimizer = torch.optim.AdamW(
+            self.parameters.values(), lr=learning_rate, eps=adam_eps, weight_decay=weight_decay
+        )
+        self.max_grad_norm, self.max_skipped = max_grad_norm, max_skipped
+        self.skipped, self.skipped_in_a_row = 0, 0
+
+    @property
+    def learning_rate(self) -> float:
+        """The rate of the next update."""
+        return float(self.optimizer.param_groups[0]["lr"])
+
+    def set_learning_rate(self, factor: float) -> None:
+        """Use this share of the peak rate from now on."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.peak * factor
+
+    def update(
+        self, batches: Iterable[Batch], loss: Callable[[Batch], Tensor], veto: Callable[[], bool] = lambda: False
+    ) -> float | None:
+        """Sum the gradients of ``loss`` over ``batches`` and step once; the gradient norm, or None if there was no step.
+
+        Each loss is already divided by the whole minibatch's token count, so the sum is the minibatch's gradient
+        however it was cut. ``veto`` is asked once all losses are known.
+        """
+        self.optimizer.zero_grad(set_to_none=True)
+        for batch in batches:
+            part = loss(batch)
+            if not torch.isfinite(part):
+                return self._skip(f"loss is {part.item()}")
+            part.backward()
+        if veto():
+            self.optimizer.zero_grad(set_to_none=True)
+            return None
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters.values(), self.max_grad_norm)
+        if not torch.isfinite(norm):
+            return self._skip(f"gradient norm is {norm.item()}")
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.skipped_in_a_row = 0
+        return float(norm)
+
+    def _skip(self, reason: str) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+        self.skipped += 1
+        self.skipped_in_a_row += 1
+        log.warning("%s update skipped (%s), %d in a row", self.name, reason, self.skipped_in_a_row)
+        if self.skipped_in_a_row >= self.max_skipped:
+            raise TrainingDivergedError(
+                f"{self.skipped_in_a_row} {self.name} updates in a row were not finite (the last: {reason}). "
+                "Lower the learning rate or raise kl_coef."
+            )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Optimiser moments by parameter name, for a checkpoint."""
+        states = self.optimizer.state_dict()["state"]
+        names = list(self.parameters)
+        return {f"{names[i]}/{key}": value for i, state in states.items() for key, value in state.items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps besides the moments."""
+        return {"skipped": self.skipped, "skipped_in_a_row": self.skipped_in_a_row}
+
+    def load(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+        """Continue from a checkpoint."""
+        numbers = {name: i for i, name in enumerate(self.parameters)}
+        moments: dict[int, dict[str, Tensor]] = {}
+        for path, value in tensors.items():
+            name, _, key = path.rpartition("/")
+            moments.setdefault(numbers[name], {})[key] = value
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": moments, "param_groups": groups})
+        self.skipped, self.skipped_in_a_row = int(state["skipped"]), int(state["skipped_in_a_row"])
