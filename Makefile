@@ -1,16 +1,20 @@
 # Every target installs what it needs on a machine that has only Python and pip.
 PYTHON ?= python3
-UV ?= $(shell command -v uv || echo $(PYTHON) -m uv)
+UV ?= $(shell command -v uv || ls .uv/bin/uv 2>/dev/null || echo $(PYTHON) -m uv)
 RUN = $(UV) run --frozen --no-sync
 
-.PHONY: setup check lint types test bench pin clean
+.PHONY: setup sync check lint types test bench pin clean
 
 setup: .venv/.ready
 
 .venv/.ready: pyproject.toml
-	@$(UV) --version >/dev/null 2>&1 || $(PYTHON) -m pip install --quiet uv
-	$(UV) sync
+	@$(UV) --version >/dev/null 2>&1 || $(PYTHON) -m pip install --quiet uv 2>/dev/null \
+		|| { $(PYTHON) -m venv .uv && .uv/bin/pip install --quiet uv; }
+	@$(MAKE) --no-print-directory sync
 	@touch $@
+
+sync:
+	$(UV) sync
 
 check: lint types test  ## everything that must be green before a commit
 

@@ -13,6 +13,7 @@ from huggingface_hub import constants
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
+from ppolm.base_setup.cpu_bfloat16 import make_bfloat16_safe
 from ppolm.base_setup.device import resolve_device, resolve_dtype
 from ppolm.base_setup.tokenizer_setup import TokenizerSetup
 from ppolm.config import PPOConfig
@@ -26,6 +27,8 @@ class BaseModelSetup:
         self.name = config.model_name
         self.device = resolve_device(config.device)
         self.dtype = resolve_dtype(config.dtype, self.device)
+        if self.device.type == "cpu" and self.dtype == torch.bfloat16:
+            make_bfloat16_safe()
         self.causal_lm = load_causal_lm(self.name, self.dtype, config.trust_remote_code).to(self.device)
         self.causal_lm.eval().requires_grad_(False)
         self.text_config = self.causal_lm.config.get_text_config()
@@ -68,7 +71,7 @@ class BaseModelSetup:
     def _check_projection(self) -> None:
         """Refuse an architecture whose logits are more than ``project(hidden_states)``, rather than train on wrong ones."""
         ids = torch.arange(4, device=self.device)[None] % self.text_config.vocab_size
-        ours, theirs = self.project(self.hidden_states(ids)), self.causal_lm(input_ids=ids).logits
+        ours, theirs = self.project(self.hidden_states(ids)), self.causal_lm(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
         if ours.shape != theirs.shape or not torch.allclose(ours.float(), theirs.float(), rtol=1e-2, atol=1e-2):
             raise ModelError(
                 f"Model {self.name} ({type(self.causal_lm).__name__}) transforms its logits in a way ppolm does not "

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from peft import LoraConfig, PeftConfig, PeftModel, get_peft_model
+from peft import LoraConfig, PeftConfig, PeftModel, get_peft_model, load_peft_weights, set_peft_model_state_dict
 from safetensors import SafetensorError
 from torch import Tensor
+from transformers.pytorch_utils import Conv1D
 
 from ppolm.base_setup.base_setup import BaseModelSetup
 from ppolm.config import PPOConfig
@@ -36,6 +37,8 @@ class AdapterSet:
 
     def create(self, name: str, lora: LoraConfig) -> None:
         """A new adapter that changes nothing yet (LoRA B is zero)."""
+        # GPT-2 stores its weights transposed; PEFT finds out too, but complains about it.
+        lora.fan_in_fan_out = any(isinstance(module, Conv1D) for module in self.setup.causal_lm.modules())
         try:
             if self._model is None:
                 self._model = get_peft_model(self.setup.causal_lm, lora, adapter_name=name)
@@ -90,6 +93,19 @@ class AdapterSet:
         with torch.no_grad():
             for key, parameter in self.parameters(target).items():
                 parameter.copy_(sources[key.replace(f".{target}.", f".{source}.")])
+
+    def load_weights(self, name: str, folder: str | Path) -> None:
+        """Overwrite adapter ``name`` with the numbers of a saved one of the same shape."""
+        read_adapter_config(folder)
+        try:
+            weights = load_peft_weights(str(folder), device=str(self.setup.device))
+            report = set_peft_model_state_dict(self.model, weights, adapter_name=name)
+        except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+            raise ModelError(f"Adapter {folder} cannot be read into {name!r}: {' '.join(str(error).split())[:300]}") from error
+        missing = [key for key in report.missing_keys if f".{name}." in key]
+        if missing or report.unexpected_keys:
+            key = (missing or report.unexpected_keys)[0]
+            raise ModelError(f"Adapter {folder} does not have the layers of adapter {name!r} ({key}).")
 
     def save(self, name: str, folder: str | Path) -> None:
         """Write adapter ``name`` as a plain PEFT folder, loadable with ``PeftModel.from_pretrained``."""

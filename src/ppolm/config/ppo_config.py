@@ -174,7 +174,7 @@ class PPOConfig:
     min_delta: float = 0.0
     """Rise of the held-out reward that counts as an improvement."""
     collapse_reward_drop: float = 1.0
-    """Collapse: held-out reward below the first evaluation's by more than this many of its standard deviations."""
+    """Collapse: held-out reward below the first evaluation's by more than this many standard deviations of the rewards."""
     collapse_kl: float = 1.0
     """Collapse: KL per generated token above this."""
     collapse_entropy: float = 0.02

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,8 @@ def load_prompts(source: str, split: str = "train") -> list[Prompt]:
     path = Path(source).expanduser()
     if path.is_file():
         rows = _read_file(path)
-    elif path.suffix.lower() in (".jsonl", ".json", ".gz", ".csv", ".parquet", ".txt") or path.is_dir():
-        what = "is a folder" if path.is_dir() else "does not exist"
-        raise DataError(f"Prompts file {source} {what}. Give a .jsonl, .csv, .parquet or .txt file, or a dataset name.")
+    elif path.suffix.lower() in (".jsonl", ".json", ".gz", ".csv", ".parquet", ".txt") and not path.is_dir():
+        raise DataError(f"Prompts file {source} does not exist. Give a .jsonl, .csv, .parquet or .txt file, or a dataset name.")
     else:
         rows = _read_dataset(source, split)
     prompts = [as_prompt(value, where) for where, value in rows]
@@ -40,13 +40,14 @@ def _read_file(path: Path) -> Iterator[Row]:
         raise DataError(f"Prompts file {path} has an unknown ending. Expected .jsonl, .jsonl.gz, .csv, .parquet or .txt.")
     try:
         yield from reader(path)
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"Prompts file {path} cannot be read: {error}") from error
 
 
 def _open(path: Path) -> Any:
-    opener = gzip.open if path.name.endswith(".gz") else open
-    return opener(path, "rt", encoding="utf-8", newline="")
+    opener = gzip.open if path.name.lower().endswith(".gz") else open
+    # utf-8-sig: spreadsheets put a byte order mark first, which would become part of the first column's name.
+    return opener(path, "rt", encoding="utf-8-sig", newline="")
 
 
 def _read_jsonl(path: Path) -> Iterator[Row]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -99,7 +100,7 @@ def judge_run(history: Sequence[Mapping[str, float]], limits: Limits) -> tuple[P
 def collapse_reasons(first: Mapping[str, float], now: Mapping[str, float], limits: Limits) -> tuple[str, ...]:
     """Each way in which the latest evaluation has run away from the first one."""
     reasons = []
-    floor = first["avg_reward"] - limits.reward_drop * first.get("reward_std", float("inf"))
+    floor = first["avg_reward"] - allowed_drop(first, now, limits.reward_drop)
     if now["avg_reward"] < floor:
         reasons.append(f"reward fell from {first['avg_reward']:.4g} to {now['avg_reward']:.4g} (limit {floor:.4g})")
     if now.get("kl_per_token", 0.0) > limits.kl_per_token:
@@ -111,3 +112,16 @@ def collapse_reasons(first: Mapping[str, float], now: Mapping[str, float], limit
     if length is not None and was and not was / limits.length_ratio <= length <= was * limits.length_ratio:
         reasons.append(f"lengths ran away: {length:.1f} tokens, was {was:.1f} (limit {limits.length_ratio:g} times)")
     return tuple(reasons)
+
+
+def allowed_drop(first: Mapping[str, float], now: Mapping[str, float], deviations: float) -> float:
+    """``deviations`` times the pooled deviation of the rewards, but at least what chance explains.
+
+    The difference of two means of n responses has the deviation σ √(2/n); a fall within three of those is no evidence,
+    so a handful of held-out prompts cannot stop a run.
+    """
+    if not {"reward_std", "num_responses"} <= first.keys() & now.keys():
+        return math.inf
+    pooled = math.sqrt((first["reward_std"] ** 2 + now["reward_std"] ** 2) / 2)
+    count = min(first["num_responses"], now["num_responses"])
+    return pooled * max(deviations, 3 * math.sqrt(2 / count))

@@ -42,6 +42,10 @@ class BaseModel:
             scores[batch.rows] = measure(batch).float().cpu()
         return scores
 
+    def load_weights(self, folder: str | Path) -> None:
+        """Put the weights of a saved adapter of the same shape into this role's adapter."""
+        self.adapters.load_weights(str(self.adapter), folder)
+
     def save(self, folder: str | Path) -> None:
         """Write the adapter as a PEFT folder."""
         if self.adapter is None:

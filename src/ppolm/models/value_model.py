@@ -36,6 +36,11 @@ class ValueModel(BaseModel):
         """V(s) of every state, flat, without gradients: all states of a sequence from one forward pass."""
         return self.score(sequences, token_budget, self.token_values)
 
+    def load_weights(self, folder: str | Path) -> None:
+        """Put the weights of a saved value model into this one."""
+        super().load_weights(folder)
+        self.head.load(folder)
+
     def save(self, folder: str | Path) -> None:
         """Write adapter and head."""
         super().save(folder)

@@ -25,6 +25,7 @@ def table_metrics(pairs: SAPairs, rewards: Sequence[Score], value_target: str) -
     return {
         "avg_reward": statistics.fmean(totals),
         "reward_std": statistics.pstdev(totals),
+        "num_responses": len(totals),
         "kl": float(x.sum() / pairs.num_sequences),
         "kl_per_token": float(x.mean()),
         "value_accuracy": explained_variance(pairs.column("value"), target),

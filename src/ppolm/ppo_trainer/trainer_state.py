@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from peft import load_peft_weights, set_peft_model_state_dict
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor
 
-from ppolm.errors import RunFolderError
-from ppolm.models.base_model import BaseModel
+from ppolm.errors import ModelError, RunFolderError
 from ppolm.token_attribution.sa_pairs_io import from_parquet, to_parquet
 from ppolm.training.updater import Updater
 
@@ -48,9 +46,8 @@ def load_state(trainer: PPOTrainer, evaluator: Evaluator | None, folder: Path) -
     """Put a trainer into the saved state; the progress that was saved with it."""
     try:
         state = json.loads((folder / "state.json").read_text())
-        for model in (trainer.models.policy, trainer.models.value):
-            _load_adapter(model, folder / str(model.adapter))
-        trainer.models.value.head.load(folder / "value")
+        trainer.models.policy.load_weights(folder / "policy")
+        trainer.models.value.load_weights(folder / "value")
         for updater in _updaters(trainer):
             updater.load(load_file(_moments(folder, updater)), state["updaters"][updater.name])
         generators = _generators(trainer)
@@ -66,16 +63,8 @@ def load_state(trainer: PPOTrainer, evaluator: Evaluator | None, folder: Path) -
         if evaluator:
             evaluator.history = list(state["evaluations"])
         return dict(state["progress"])
-    except (KeyError, ValueError, RuntimeError, OSError) as error:
+    except (KeyError, ValueError, RuntimeError, OSError, SafetensorError, ModelError) as error:
         raise RunFolderError(f"Checkpoint {folder} does not fit this run: {type(error).__name__}: {error}") from error
-
-
-def _load_adapter(model: BaseModel, folder: Path) -> None:
-    weights: dict[str, Tensor] = load_peft_weights(str(folder), device=str(model.setup.device))
-    report = set_peft_model_state_dict(model.adapters.model, weights, adapter_name=str(model.adapter))
-    missing = [key for key in report.missing_keys if f".{model.adapter}." in key]
-    if missing or report.unexpected_keys:
-        raise RuntimeError(f"adapter weights differ in shape: {(missing or report.unexpected_keys)[0]}")
 
 
 def _updaters(trainer: PPOTrainer) -> tuple[Updater, Updater]:

@@ -120,6 +120,7 @@ class TrainingRun:
     def _save_best(self, about: dict[str, Any]) -> None:
         def fill(folder: Path) -> None:
             self.trainer.models.policy.save(folder)
+            self.trainer.models.value.save(folder / "value")
             (folder / "best.json").write_text(json.dumps(about, indent=1))
 
         self.folder.save_best(fill)

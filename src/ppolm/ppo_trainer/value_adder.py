@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ppolm.data.sequences import TokenSequences
 from ppolm.models import ValueModel
-from ppolm.token_attribution import SAPairs
+from ppolm.token_attribution import SAPairs, as_sa_pairs
 
 
 class ValueAdder:
@@ -28,6 +29,7 @@ class ValueAdder:
         placeholders = [torch.zeros(1, dtype=torch.long)] * len(contexts)
         return self.value_model.values(TokenSequences(contexts, placeholders), self.token_budget)
 
-    def add_values_to_sa_pairs(self, sa_pairs: SAPairs) -> SAPairs:
+    def add_values_to_sa_pairs(self, sa_pairs: SAPairs | Sequence[Mapping[str, Any]]) -> SAPairs:
         """Add ``value``."""
-        return sa_pairs.with_columns(value=self.add_values(sa_pairs))
+        pairs = as_sa_pairs(sa_pairs)
+        return pairs.with_columns(value=self.add_values(pairs))

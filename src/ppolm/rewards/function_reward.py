@@ -75,8 +75,9 @@ def _load_file(path: Path) -> Any:
     folder = str(path.resolve().parent)
     if folder not in sys.path:  # so that the file can import its neighbours
         sys.path.insert(0, folder)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    spec = importlib.util.spec_from_file_location(f"ppolm_reward_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses and pickle look a class's module up here
     spec.loader.exec_module(module)
     return module

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import time
 import urllib.error
@@ -39,7 +40,7 @@ class HTTPReward:
                 problem = f"answered {error.code} {error.reason}"
                 if error.code < 500 and error.code != 429:
                     break
-            except (urllib.error.URLError, OSError) as error:
+            except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
                 problem = f"could not be reached ({getattr(error, 'reason', error)})"
         raise RewardCallError(f"Reward {self.url} {problem}, attempt {attempt + 1} of {self.retries + 1}.")
 

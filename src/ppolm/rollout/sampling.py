@@ -66,7 +66,7 @@ def draw(scaled: Tensor, uniforms: Tensor, top_k: int, top_p: float) -> Tensor:
         kept = (torch.nn.functional.pad(cumulative[:, :-1], (1, 0)) < top_p).sum(-1, keepdim=True)
         total = cumulative.gather(-1, kept - 1)
     else:
-        total = cumulative[:, -1:]
+        total = cumulative[:, -1:].contiguous()
     position = torch.searchsorted(cumulative, uniforms.to(cumulative)[:, None] * total, right=True)
     # Rounding may put a draw at the very end; the last token with any probability takes it.
     last = torch.searchsorted(cumulative, total, right=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from numbers import Real
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from ppolm.errors import DataError
 from ppolm.rollout.generated_text import GeneratedText
-from ppolm.token_attribution.sa_pairs import SAPairs
+from ppolm.token_attribution.sa_pairs import ADDED_BY, SAPairs
 
 INTEGER = ("prompt_idx", "step", "action_id")
 
@@ -46,7 +47,8 @@ def from_dicts(rows: Sequence[Mapping[str, Any]]) -> SAPairs:
     """A table from dicts with at least numbers such as ``logprob_policy``, as the user's documents write them.
 
     A sequence begins where ``step`` is 0; without steps, where ``prompt_idx`` changes; without either, where a row's
-    ``state`` is not the previous row's state and action put together.
+    ``state`` is not the previous row's state and action put together (the documents keep the space between them in
+    the state, so spaces do not count).
     """
     if not rows:
         raise DataError("The list of state-action pairs is empty.")
@@ -63,10 +65,15 @@ def from_dicts(rows: Sequence[Mapping[str, Any]]) -> SAPairs:
     literal: dict[str, list[Any]] = {}
     for name in rows[0]:
         values = [row[name] for row in rows]
+        values = [value.item() if isinstance(value, Tensor) and value.dim() == 0 else value for value in values]
         if all(isinstance(value, Real) for value in values):
             columns[name] = torch.tensor(values, dtype=torch.long if name in INTEGER else torch.float32)
+        elif name in (*INTEGER, *ADDED_BY):
+            bad = next(i for i, value in enumerate(values) if not isinstance(value, Real))
+            raise DataError(f"State-action pair row {bad} has {name!r} {values[bad]!r:.60}, expected a number.")
         elif name != "prompt_ids":
             literal[name] = values
+    _check_steps(columns["step"].tolist(), set(starts))
     prompts = _prompts(rows, columns["prompt_idx"].tolist())
     return SAPairs(columns, offsets, torch.zeros(len(starts), dtype=torch.bool), prompts, None, literal)
 
@@ -77,8 +84,26 @@ def _begins(before: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
     if "prompt_idx" in row:
         return row["prompt_idx"] != before["prompt_idx"]
     if "state" in row and "action" in row:
-        return row["state"] != before["state"] + before["action"]
+        if not all(isinstance(text, str) for text in (before["state"], before["action"], row["state"])):
+            raise DataError("Without step or prompt_idx, state and action must be text, to show where sequences begin.")
+        together = before["state"] + before["action"]
+        grown = len(row["state"]) > len(before["state"])
+        return row["state"] != together and not (grown and _letters(row["state"]) == _letters(together))
     return False
+
+
+def _letters(text: str) -> str:
+    return "".join(text.split())
+
+
+def _check_steps(steps: Sequence[int], starts: set[int]) -> None:
+    """Steps that do not count up would hide where a sequence begins."""
+    for row, (before, step) in enumerate(pairwise(steps), 1):
+        if row not in starts and step != before + 1:
+            raise DataError(
+                f"State-action pair row {row}: step {step} follows step {before}. "
+                "The steps of a sequence are 0, 1, 2, ...; a new sequence begins at 0."
+            )
 
 
 def _prompts(rows: Sequence[Mapping[str, Any]], owners: Sequence[int]) -> list[Sequence[int]]:
@@ -86,5 +111,3 @@ def _prompts(rows: Sequence[Mapping[str, Any]], owners: Sequence[int]) -> list[S
         return []
     prompts = {owner: row["prompt_ids"] for owner, row in zip(owners, rows, strict=True)}
     return [prompts.get(owner, []) for owner in range(max(prompts) + 1)]
-
-

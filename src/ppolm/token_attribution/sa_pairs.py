@@ -117,8 +117,9 @@ class SAPairs(Sequence[Mapping[str, Any]]):
         return TokenSequences([prompts[owner] for owner in owners], self.per_sequence("action_id"))
 
     def select(self, sequences: Sequence[int] | Tensor) -> SAPairs:
-        """A table of the given sequences, in the given order."""
-        chosen = torch.as_tensor(sequences, dtype=torch.long)
+        """A table of the given sequences, in the given order; or of those where a mask [S] is True."""
+        wanted = sequences if isinstance(sequences, Tensor) else torch.tensor(list(sequences), dtype=torch.long)
+        chosen = torch.arange(self.num_sequences)[wanted]
         starts, lengths = self.offsets[chosen], self.lengths[chosen]
         offsets = torch.cat([torch.zeros(1, dtype=torch.long), lengths.cumsum(0)])
         rows = torch.arange(int(offsets[-1])) + torch.repeat_interleave(starts - offsets[:-1], lengths)

@@ -1,0 +1,60 @@
+"""bfloat16 on CPUs whose matrix kernels crash.
+
+On some virtual machines the CPU announces instructions that its matrix library then dies on: the process ends with
+SIGILL, without a word. Trying a small product in a forked child first turns that into a slower but working run.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import functools
+import logging
+import os
+import sys
+import time
+import warnings
+
+import torch
+
+log = logging.getLogger(__name__)
+
+SHAPES = ((4, 32, 64), (1, 64, 32), (300, 256, 512))
+SAFE_ISA = "AVX512_CORE_FP16"
+"""Leaves out AMX, the instructions that were seen to crash; the next best kernels are still used."""
+
+
+@functools.cache
+def make_bfloat16_safe() -> None:
+    """Make sure that a bfloat16 product on the CPU cannot end this process."""
+    if not sys.platform.startswith("linux") or products_work():
+        return
+    os.environ["ONEDNN_MAX_CPU_ISA"] = SAFE_ISA
+    if products_work():  # the library had not been used yet, so it heeds the limit
+        log.warning("bfloat16 with all of this CPU's instructions crashes; going on with ONEDNN_MAX_CPU_ISA=%s", SAFE_ISA)
+        return
+    torch.backends.mkldnn.enabled = False
+    log.warning("bfloat16 crashes on this CPU; going on without oneDNN, slowly. Set dtype: float32 for speed.")
+
+
+def products_work(timeout: float = 30.0) -> bool:
+    """Whether a child process survives some bfloat16 products."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # forking beside threads: the child uses none
+        child = os.fork()
+    if child == 0:
+        faulthandler.disable()
+        torch.set_num_threads(1)
+        with torch.no_grad():
+            for rows, inner, columns in SHAPES:
+                left = torch.ones(rows, inner, dtype=torch.bfloat16)
+                torch.nn.functional.linear(left, torch.ones(columns, inner, dtype=torch.bfloat16))
+        os._exit(0)
+    end = time.monotonic() + timeout
+    while time.monotonic() < end:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return status == 0
+        time.sleep(0.01)
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+    return False

@@ -1,0 +1,92 @@
+"""``ppolm generate``."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from ppolm.cli.settings import parse
+from ppolm.config import PPOConfig
+from ppolm.data.load_prompts import load_prompts
+from ppolm.data.prompts import preview
+from ppolm.errors import ConfigError, RunFolderError
+
+
+@dataclass(frozen=True)
+class GenerateArguments:
+    """Sample from the best policy of a run, from any PEFT adapter, or from a bare model."""
+
+    run: str | None = None
+    """Run folder: its base model, best adapter and sampling settings."""
+    model: str | None = None
+    """Base model, instead of a run."""
+    adapter: str | None = None
+    """PEFT adapter folder: with --model, or instead of the run's best."""
+    prompt: tuple[str, ...] = ()
+    """One or more prompts."""
+    prompts: str | None = None
+    """File or dataset with prompts."""
+    samples: int = 1
+    """Responses per prompt."""
+    max_new_tokens: int | None = None
+    """Longest response. Default: the run's, or 64."""
+    temperature: float | None = None
+    """Default: the run's, or 1. 0 takes the most likely token each time."""
+    top_k: int | None = None
+    """Default: the run's, or 50."""
+    top_p: float | None = None
+    """Default: the run's, or 0.95."""
+    seed: int = 0
+    """Seed of the samples."""
+    json: bool = False
+    """Print one JSON object per response."""
+
+
+def main(argv: list[str]) -> None:
+    """Print the responses."""
+    arguments = parse(GenerateArguments, "ppolm generate", argv)
+    prompts = [*arguments.prompt, *(load_prompts(arguments.prompts) if arguments.prompts else ())]
+    if not prompts:
+        raise ConfigError("There is nothing to answer. Give --prompt 'text' or --prompts FILE.")
+    from ppolm.base_setup import AdapterSet, BaseModelSetup, new_lora_config
+    from ppolm.models import PolicyModel
+    from ppolm.rollout.generator import Generator
+    from ppolm.rollout.sampling import Sampling
+
+    config, adapter = config_and_adapter(arguments)
+    adapters = AdapterSet(BaseModelSetup(config))
+    if adapter is None:
+        adapters.create("policy", new_lora_config(config))  # a new adapter changes nothing
+    else:
+        adapters.load("policy", adapter)
+    sampling = dataclasses.replace(Sampling.of(config), greedy=arguments.temperature == 0)
+    generator = Generator(PolicyModel(adapters), adapters.setup, sampling, arguments.seed, arguments.samples)
+    for text in generator.generate(prompts)[0]:
+        if arguments.json:
+            print(json.dumps({"prompt": text.prompt.content, "response": text, "ended": text.ended}, ensure_ascii=False))
+        else:
+            print(f"prompt    {preview(text.prompt.content)}\nresponse  {str(text).strip()}\n")
+
+
+def config_and_adapter(arguments: GenerateArguments) -> tuple[PPOConfig, str | None]:
+    """The run's configuration, or defaults for a bare model, with what the flags change; and the adapter to load."""
+    from ppolm.runs.run_folder import read_run_config
+
+    if (arguments.run is None) == (arguments.model is None):
+        raise ConfigError("Give either --run RUN or --model MODEL (with --adapter FOLDER if there is one).")
+    adapter = arguments.adapter
+    if arguments.run is not None:
+        config = read_run_config(Path(arguments.run))
+        if adapter is None:
+            adapter = str(Path(arguments.run) / "best")
+            if not Path(adapter).is_dir():
+                raise RunFolderError(f"Run {arguments.run} has no best/ yet. Give --adapter with one of its checkpoints' policy.")
+    else:
+        config = PPOConfig(model_name=str(arguments.model), max_new_tokens=64)
+    given = {name: getattr(arguments, name) for name in ("max_new_tokens", "temperature", "top_k", "top_p")}
+    changes = {name: value for name, value in given.items() if value is not None}
+    if changes.get("temperature") == 0:
+        del changes["temperature"]
+    return dataclasses.replace(config, **changes), adapter

@@ -1,0 +1,73 @@
+"""``ppolm train | eval | generate``: dispatch, and errors as one sentence."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+
+from ppolm import __version__
+from ppolm.errors import PpolmError
+
+COMMANDS = {
+    "train": "PPO fine-tuning: prompts in, a run folder with the best adapter out",
+    "eval": "measure a trained policy beside its reference on held-out prompts",
+    "generate": "sample from a trained policy or a bare model",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command and exit with its status."""
+    argv = list(sys.argv[1:] if arguments is None else arguments)
+    sys.exit(run(argv))
+
+
+def run(argv: list[str]) -> int:
+    """0 if all went well, 1 for an error that was explained, 2 for a command that does not exist, 130 for Ctrl-C."""
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(usage())
+        return 0
+    if argv[0] in ("-V", "--version"):
+        print(f"ppolm {__version__}")
+        return 0
+    if argv[0] not in COMMANDS:
+        near = difflib.get_close_matches(argv[0], COMMANDS, n=1)
+        print(f"error: Unknown command {argv[0]!r}." + (f" Did you mean {near[0]!r}?" if near else ""), file=sys.stderr)
+        print(usage(), file=sys.stderr)
+        return 2
+    prepare_output()
+    command: Callable[[list[str]], None] = import_module(f"ppolm.cli.{argv[0]}_command").main
+    try:
+        command(argv[1:])
+    except PpolmError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted. A training run goes on from its last checkpoint with: ppolm train --resume RUN", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output has gone, as with `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def usage() -> str:
+    """What there is to call."""
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {what}" for name, what in COMMANDS.items()]
+    return "\n".join(["usage: ppolm COMMAND [--help] ...", "", *lines])
+
+
+def prepare_output() -> None:
+    """Warnings as plain lines; no loading bars where nobody watches them."""
+    logging.basicConfig(level=logging.WARNING, format="warning: %(message)s", stream=sys.stderr)
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.set_verbosity_error()
+    if not sys.stderr.isatty():
+        transformers_logging.disable_progress_bar()

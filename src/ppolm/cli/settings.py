@@ -1,0 +1,61 @@
+"""Command-line flags and YAML files as one PPOConfig.
+
+The commands import torch only after their flags are parsed, so that --help and typing errors answer at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import tyro
+
+from ppolm.config import PPOConfig
+from ppolm.errors import ConfigError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class TrainArguments:
+    """PPO fine-tuning. Settings come from --config (YAML), or from the run that --resume names; flags override them."""
+
+    settings: Annotated[PPOConfig, tyro.conf.arg(name="")]
+    config: str | None = None
+    """YAML file with settings. Examples are in configs/."""
+    resume: str | None = None
+    """Run folder (its newest checkpoint) or checkpoint folder to go on from, bit for bit."""
+
+
+def parse_train(argv: Sequence[str]) -> TrainArguments:
+    """Flags over YAML over defaults."""
+    config, resume = _value_of("--config", argv), _value_of("--resume", argv)
+    if config is not None:
+        settings = PPOConfig.from_yaml(config)
+    elif resume is not None:
+        from ppolm.runs.run_folder import find_checkpoint, read_run_config
+
+        settings = read_run_config(find_checkpoint(Path(resume))[0])
+    else:
+        settings = PPOConfig()
+    return parse(TrainArguments, "ppolm train", argv, TrainArguments(settings, config, resume))
+
+
+def parse(kind: type[T], program: str, argv: Sequence[str], default: Any = None) -> T:
+    """A dataclass from flags, by tyro; its own messages for flags that do not exist."""
+    options = {} if default is None else {"default": default}
+    return tyro.cli(kind, prog=program, args=list(argv), **options)
+
+
+def _value_of(flag: str, argv: Sequence[str]) -> str | None:
+    """The value of ``--flag value`` or ``--flag=value``: it decides the defaults that tyro starts from."""
+    for position, argument in enumerate(argv):
+        if argument == flag:
+            if position + 1 == len(argv):
+                raise ConfigError(f"{flag} needs a value after it.")
+            return argv[position + 1]
+        if argument.startswith(f"{flag}="):
+            return argument.removeprefix(f"{flag}=")
+    return None

@@ -1,0 +1,160 @@
+"""One base, four roles, on every architecture: what trains, what stays, what is saved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from peft import PeftModel
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+from ppolm.base_setup.model_setup import Models, setup_models
+from ppolm.config import PPOConfig
+from ppolm.models.base_model import BaseModel
+from ppolm.models.token_logprobs import token_logprobs
+from ppolm.ppo_trainer import PPOTrainer
+from tests.conftest import PROMPTS, spread
+from tests.sft_adapter import make_sft_adapter
+from tests.test_parity import full_table
+from tests.tiny_models import ARCHITECTURES, make_model_folder
+
+MakeConfig = Callable[..., PPOConfig]
+
+
+@pytest.fixture(scope="module", params=ARCHITECTURES)
+def architecture_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_model_folder(tmp_path_factory.mktemp(request.param), request.param, scale=3.0)
+
+
+def base_weights(models: Models) -> dict[str, Tensor]:
+    adapters = ("lora_", "modules_to_save")
+    named = models.setup.causal_lm.named_parameters()
+    return {name: value.clone() for name, value in named if not any(part in name for part in adapters)}
+
+
+def test_ppo_runs_on_the_architecture_and_leaves_base_weights_bit_identical(
+    architecture_folder: Path, make_config: MakeConfig
+) -> None:
+    trainer = PPOTrainer(make_config(model_name=str(architecture_folder)), reward=spread)
+    before = base_weights(trainer.models)
+    policy = {name: value.clone() for name, value in trainer.models.policy.parameters().items()}
+    first = trainer.ppo_step(PROMPTS[:4])["metrics"]
+    trainer.ppo_step(PROMPTS[2:6])
+    assert first["kl"] == 0
+    assert first["sampler_mismatch"] < 1e-4  # the cached sampler and the scorer agree
+    after = base_weights(trainer.models)
+    assert before.keys() == after.keys()
+    assert all(torch.equal(value, after[name]) for name, value in before.items())
+    assert any(not torch.equal(value, policy[name]) for name, value in trainer.models.policy.parameters().items())
+
+
+def test_saved_policy_loads_with_plain_peft_and_gives_the_same_logits(
+    architecture_folder: Path, make_config: MakeConfig, tmp_path: Path
+) -> None:
+    trainer = PPOTrainer(make_config(model_name=str(architecture_folder), learning_rate=0.01), reward=spread)
+    trainer.ppo_step(PROMPTS[:4])
+    trainer.models.policy.save(tmp_path / "policy")
+    ids = torch.arange(10, 30)[None]
+    with torch.no_grad():
+        trainer.models.policy.activate()
+        ours = trainer.models.setup.project(trainer.models.setup.hidden_states(ids))
+        base = AutoModelForCausalLM.from_pretrained(architecture_folder).eval()
+        bare = base(ids).logits
+        plain = PeftModel.from_pretrained(base, tmp_path / "policy").eval()(ids).logits
+    torch.testing.assert_close(plain, ours, rtol=1e-5, atol=1e-5)
+    assert float((plain - bare).abs().max()) > 1e-4
+
+
+def trainable(models: Models) -> set[str]:
+    names = {name for name, value in models.adapters.model.named_parameters() if value.requires_grad}
+    heads = {"value": models.value.head, "reward": models.reward.head if models.reward else torch.nn.Module()}
+    for role, head in heads.items():
+        names |= {f"{role} head.{name}" for name, value in head.named_parameters() if value.requires_grad}
+    return names
+
+
+def own(models: Models, role: BaseModel) -> set[str]:
+    return {f"value {name}" if name.startswith("head.") else name for name in role.parameters()}
+
+
+@pytest.mark.parametrize("with_sft", [False, True])
+def test_after_every_switch_exactly_the_right_parameters_require_gradients(
+    make_config: MakeConfig, tmp_path: Path, with_sft: bool
+) -> None:
+    sft = str(make_sft_adapter(make_config(), tmp_path / "sft")) if with_sft else None
+    models = setup_models(make_config(sft_adapter=sft))
+    assert models.reward is not None
+    assert trainable(models) == set()
+    roles: list[tuple[BaseModel, bool]] = [
+        *[(models.policy, True), (models.sft, False), (models.value, True), (models.reward, False)],
+        *[(models.policy, False), (models.value, True), (models.policy, True), (models.value, False)],
+        *[(models.sft, False), (models.policy, True), (models.reward, False), (models.value, True)],
+    ]
+    for role, train in roles:
+        models.value.head.requires_grad_(False)
+        role.activate(trainable=train)
+        assert trainable(models) == (own(models, role) if train else set()), (role, train)
+
+
+def test_roles_after_real_training_leave_no_gradient_flags_behind(make_config: MakeConfig) -> None:
+    trainer = PPOTrainer(make_config())
+    trainer.ppo_step(PROMPTS[:4])
+    trainer.models.policy.activate()
+    trainer.models.value.activate()
+    assert trainable(trainer.models) == set()
+
+
+def test_training_one_role_changes_no_other(make_config: MakeConfig) -> None:
+    trainer = PPOTrainer(make_config(), reward=None)
+    models = trainer.models
+    assert models.reward is not None
+    pairs = full_table(trainer)
+
+    def copies(*roles: BaseModel) -> list[Tensor]:
+        return [value.detach().clone() for role in roles for value in role.parameters().values()]
+
+    others = copies(models.value, models.reward)
+    trainer.model_trainer.train_policy_model(pairs)
+    assert all(torch.equal(a, b) for a, b in zip(others, copies(models.value, models.reward), strict=True))
+    others = copies(models.policy, models.reward)
+    trainer.model_trainer.train_value_model(pairs)
+    assert all(torch.equal(a, b) for a, b in zip(others, copies(models.policy, models.reward), strict=True))
+
+
+def test_reference_refuses_to_be_trained(models: Models) -> None:
+    with pytest.raises(ValueError, match="stays frozen"):
+        models.sft.activate(trainable=True)
+
+
+def test_one_base_serves_all_roles(models: Models) -> None:
+    bases = {id(role.setup.causal_lm) for role in (models.policy, models.sft, models.value, models.reward) if role}
+    assert len(bases) == 1
+
+
+def test_chunked_logprobs_and_their_gradients_equal_the_plain_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    weight = torch.randn(50, 8)
+    actions = torch.randint(0, 50, (100,))
+    answers = []
+    for chunk in (2**24, 16 * 50):
+        monkeypatch.setattr("ppolm.models.token_logprobs.LOGIT_CHUNK", chunk)
+        hidden = torch.linspace(-1, 1, 800).reshape(100, 8).requires_grad_()
+        logprob, entropy = token_logprobs(hidden, actions, lambda h: h @ weight.T, 0.7, 50)
+        (logprob.sum() + entropy.square().sum()).backward()
+        assert hidden.grad is not None
+        answers.append((logprob.detach(), entropy.detach(), hidden.grad))
+    for plain, chunked in zip(*answers, strict=True):
+        torch.testing.assert_close(plain, chunked)
+    full = torch.distributions.Categorical(logits=torch.linspace(-1, 1, 800).reshape(100, 8) @ weight.T / 0.7)
+    torch.testing.assert_close(answers[0][0], full.log_prob(actions), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(answers[0][1], full.entropy(), rtol=1e-4, atol=1e-5)
+
+
+def test_bfloat16_base_keeps_step_0_kl_exactly_zero(make_config: MakeConfig) -> None:
+    trainer = PPOTrainer(make_config(dtype="bfloat16"), reward=spread)
+    metrics = trainer.ppo_step(PROMPTS[:4])["metrics"]
+    assert metrics["kl"] == 0
+    assert metrics["skipped_updates"] == 0

@@ -1,0 +1,152 @@
+"""Same seed, same numbers; a killed run that is resumed ends with the same bits as one that was not."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from ppolm.config import PPOConfig
+from ppolm.errors import RunFolderError
+from ppolm.ppo_trainer import PPOTrainer
+from ppolm.runs.run_folder import read_metrics
+from tests.conftest import ROOT, spread
+
+MakeConfig = Callable[..., PPOConfig]
+PROMPTS = [f"Prompt number {i} of some:" for i in range(14)]
+
+# Everything that has a state is switched on.
+STATEFUL: dict[str, Any] = {
+    "normalize_rewards": "running",
+    "adaptive_kl": True,
+    "kl_horizon": 20,
+    "kl_target": 0.2,
+    "lr_schedule": "cosine",
+    "warmup_steps": 2,
+    "replay_rollouts": 2,
+    "eval_every": 2,
+    "eval_fraction": 0.15,
+    "checkpoint_every": 3,
+    "num_epochs": 2,
+    "max_steps": 6,
+    "table_every": 1,
+    "collapse_reward_drop": 1e6,  # the reward is noise, and these runs must not stop early
+}
+
+REWARD = """
+import os, pathlib, signal
+
+calls = 0
+
+def score(prompts, responses):
+    global calls
+    calls += 1
+    armed = pathlib.Path(__file__).with_name("armed")
+    if armed.exists() and calls == 7:  # evaluations at 0 and 2 and steps 1 to 4 are behind us
+        armed.unlink()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return [sum(31 * i + t for i, t in enumerate(r.token_ids)) % 97 / 97 for r in responses]
+"""
+
+
+def tensors(run: Path, step: int = 6) -> dict[str, torch.Tensor]:
+    """Every tensor of a checkpoint: adapters, head, optimiser moments and random generators."""
+    folder = run / "checkpoints" / f"step-{step:06d}"
+    files = sorted(folder.rglob("*.safetensors"))
+    assert len(files) == 6
+    return {f"{file.relative_to(folder)}:{key}": value for file in files for key, value in load_file(file).items()}
+
+
+def numbers(run: Path, kind: str = "train") -> list[dict[str, Any]]:
+    rows = read_metrics(run, kind)
+    return [{name: value for name, value in row.items() if not name.startswith("seconds/")} for row in rows]
+
+
+def assert_same_run(one: Path, other: Path) -> None:
+    assert numbers(one) == numbers(other)
+    assert numbers(one, "eval") == numbers(other, "eval")
+    left, right = tensors(one), tensors(other)
+    assert left.keys() == right.keys()
+    assert all(torch.equal(value, right[name]) for name, value in left.items())
+    states = [json.loads((run / "checkpoints/step-000006/state.json").read_text()) for run in (one, other)]
+    assert states[0] == states[1]
+
+
+def command(config: PPOConfig, folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    path = folder / f"{config.run_name}.yaml"
+    config.to_yaml(path)
+    line = [sys.executable, "-c", "import torch; torch.set_num_threads(1); from ppolm.cli.main import main; main()"]
+    arguments = ["train", *(flags or ("--config", str(path)))]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    return subprocess.run([*line, *arguments], capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
+
+
+def test_killed_and_resumed_run_equals_the_uninterrupted_one_to_the_last_bit(
+    make_config: MakeConfig, tmp_path: Path
+) -> None:
+    (tmp_path / "reward.py").write_text(REWARD)
+    (tmp_path / "prompts.txt").write_text("\n".join(PROMPTS))
+    source = {"prompts": str(tmp_path / "prompts.txt"), "reward": (f"{tmp_path}/reward.py:score",)}
+    whole = make_config(**STATEFUL, **source, run_name="whole")
+    assert command(whole, tmp_path).returncode == 0
+    broken = make_config(**STATEFUL, **source, run_name="broken")
+    (tmp_path / "armed").touch()
+    killed = command(broken, tmp_path)
+    assert killed.returncode == -signal.SIGKILL
+    runs = Path(whole.output_dir)
+    assert [path.name for path in (runs / "broken/checkpoints").iterdir()] == ["step-000003"]
+    assert len(read_metrics(runs / "broken")) == 4  # step 4 was done, and lost
+    resumed = command(broken, tmp_path, "--resume", str(runs / "broken"))
+    assert resumed.returncode == 0, resumed.stderr
+    assert_same_run(runs / "whole", runs / "broken")
+    best = [json.loads((runs / name / "best/best.json").read_text()) for name in ("whole", "broken")]
+    assert best[0] == best[1]
+
+
+def test_same_seed_same_numbers_and_another_seed_others(make_config: MakeConfig) -> None:
+    runs = []
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        config = make_config(**STATEFUL, run_name=name, seed=seed)
+        runs.append(PPOTrainer(config, reward=spread).train(PROMPTS).run_dir)
+    assert_same_run(runs[0], runs[1])
+    assert numbers(runs[0]) != numbers(runs[2])
+
+
+def test_evaluation_does_not_disturb_training(make_config: MakeConfig) -> None:
+    quiet = make_config(**(STATEFUL | {"run_name": "quiet", "eval_every": 6}))
+    busy = make_config(**(STATEFUL | {"run_name": "busy", "eval_every": 1}))
+    runs = [PPOTrainer(config, reward=spread).train(PROMPTS).run_dir for config in (quiet, busy)]
+    assert numbers(runs[0]) == numbers(runs[1])
+
+
+def test_an_earlier_checkpoint_can_be_named(make_config: MakeConfig) -> None:
+    config = make_config(**STATEFUL)
+    run = PPOTrainer(config, reward=spread).train(PROMPTS).run_dir
+    before = numbers(run)
+    results = PPOTrainer(config, reward=spread).train(PROMPTS, resume=run / "checkpoints" / "step-000003")
+    assert [row["step"] for row in results.metrics] == [4, 5, 6]
+    assert numbers(run) == before
+
+
+def test_a_finished_run_can_be_extended(make_config: MakeConfig) -> None:
+    PPOTrainer(make_config(max_steps=2), reward=spread).train(PROMPTS)
+    longer = make_config(max_steps=3)
+    results = PPOTrainer(longer, reward=spread).train(PROMPTS, resume=Path(longer.output_dir) / "run")
+    assert results.steps == 3
+    assert [row["step"] for row in read_metrics(results.run_dir)] == [1, 2, 3]
+
+
+def test_resume_with_other_prompts_is_refused(make_config: MakeConfig) -> None:
+    config = make_config(max_steps=1)
+    run = PPOTrainer(config, reward=spread).train(PROMPTS).run_dir
+    with pytest.raises(RunFolderError, match="started with other prompts"):
+        PPOTrainer(config, reward=spread).train([*PROMPTS, "another"], resume=run)
