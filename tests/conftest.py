@@ -25,7 +25,9 @@ ROOT = Path(__file__).resolve().parent.parent
 SHARED_DATA = ROOT.parent / "shared" / "data"
 PROMPTS = [f"Tell me about {thing}:" for thing in ("cats", "the sea", "a long winter", "bread", "old maps", "rain")]
 
-needs_shared_data = pytest.mark.skipif(not SHARED_DATA.is_dir(), reason="the shared real data is not beside this checkout")
+needs_shared_data = pytest.mark.skipif(
+    not SHARED_DATA.is_dir(), reason="the shared real data is not beside this checkout"
+)
 
 
 @pytest.fixture(scope="session")
@@ -39,7 +41,7 @@ def make_config(model_folder: Path, tmp_path: Path) -> Callable[..., PPOConfig]:
     """A configuration that trains in a blink; keyword arguments change it."""
 
     def make(**changes: Any) -> PPOConfig:
-        quick = {
+        quick: dict[str, Any] = {
             "model_name": str(model_folder),
             "output_dir": str(tmp_path / "runs"),
             "run_name": "run",

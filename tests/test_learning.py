@@ -54,6 +54,6 @@ def test_held_out_token_reward_rises_in_every_seed_with_bounded_kl(
     share = {name: row["avg_reward"] / row["response_length"] for name, row in (("first", first), ("last", last))}
     print(f"seed {seed}: {share['first']:.3f} -> {share['last']:.3f}, KL {last['kl']:.2f} per response")
     assert share["first"] < 0.2
-    assert share["last"] > share["first"] + 0.25
-    assert 0 < last["kl"] < 12
+    assert share["last"] > share["first"] + 0.2
+    assert 0 < last["kl"] < 10
     assert results.verdict == "improved"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,9 @@ def test_parity_01_temperature_divides_logits_in_policy_reference_and_update_ali
     assert trainer.model_trainer.metrics["ratio"] == pytest.approx(1, abs=1e-5)
 
 
-def test_parity_02_value_is_read_at_context_minus_1_plus_t_and_reward_at_the_last_token(make_config: MakeConfig) -> None:
+def test_parity_02_value_is_read_at_context_minus_1_plus_t_and_reward_at_the_last_token(
+    make_config: MakeConfig,
+) -> None:
     config = make_config()
     models = setup_models(config)
     nn.init.normal_(models.value.head.linear.weight)
@@ -104,7 +107,9 @@ def test_parity_03_pad_is_never_eos_and_queries_are_left_padded() -> None:
 def test_parity_03_scores_do_not_depend_on_padding_or_batch_mates(make_config: MakeConfig) -> None:
     trainer = PPOTrainer(make_config(max_new_tokens=12))
     nn.init.normal_(trainer.models.value.head.linear.weight)
-    pairs, texts = trainer.sequence_generator.generate_sequences([*PROMPTS, "A much longer prompt, so that all others need padding."])
+    pairs, texts = trainer.sequence_generator.generate_sequences(
+        [*PROMPTS, "A much longer prompt, so that all others need padding."]
+    )
     for budget in (1, 60, 100_000):  # each alone; some together; all together
         for name, model in (("policy", trainer.models.policy), ("sft", trainer.models.sft)):
             scores = model.logprobs(pairs.sequences, 1.0, budget)
@@ -118,7 +123,9 @@ def test_parity_03_scores_do_not_depend_on_padding_or_batch_mates(make_config: M
     assert together == pytest.approx(alone, rel=1e-5, abs=1e-5)
 
 
-def test_parity_04_positions_follow_the_mask_not_the_padded_index(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parity_04_positions_follow_the_mask_not_the_padded_index(
+    models: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[Tensor] = []
     blocks = models.setup.blocks
 
@@ -169,7 +176,7 @@ def test_parity_06_responses_are_cut_after_the_first_eos_scored_without_it_and_o
     trainer = PPOTrainer(make_config(missing_eos_penalty=3.0, normalize_rewards="none", kl_coef=0.0), reward=reward)
     letters = iter([40, 41, EOS, 42, 43, 44])
 
-    def choose(logits: Tensor, uniforms: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:  # noqa: ARG001
+    def choose(logits: Tensor, uniforms: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
         # The first row meets EOS at its third token; the second row never does.
         token = next(letters)
         return torch.tensor([token, 45]), torch.zeros(2)
@@ -204,7 +211,9 @@ def test_parity_08_the_score_sits_on_the_last_action_token_and_lambda_discounts_
     torch.testing.assert_close(advantage, torch.tensor([0.45**3, 0.45**2, 0.45, 1.0]))
 
 
-def test_parity_09_nothing_after_eos_contributes_to_anything(make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parity_09_nothing_after_eos_contributes_to_anything(
+    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A batch in which one response ended early has exactly the rows, KL, loss and metrics of its real tokens."""
     trainer = PPOTrainer(make_config(ppo_epochs=1, minibatch_size=4, whiten_advantages=False), reward=spread)
     real = kv_sampler.choose_tokens
@@ -289,7 +298,9 @@ def test_parity_11_lambda_0_is_the_td_error_and_lambda_1_is_return_minus_value(
 ) -> None:
     lengths, rewards, values = data
     steps = [t for length in lengths for t in range(length)]
-    rows = [{"step": s, "reward": r, "value": v} for s, r, v in zip(steps, rewards.tolist(), values.tolist(), strict=True)]
+    rows = [
+        {"step": s, "reward": r, "value": v} for s, r, v in zip(steps, rewards.tolist(), values.tolist(), strict=True)
+    ]
     pairs = compute_td_errors(rows, gamma=0.9)
     torch.testing.assert_close(compute_gae_advantages(pairs, 0.9, 0.0).column("advantage"), pairs.column("td_error"))
     ends = torch.tensor(np.cumsum(lengths)) - 1
@@ -386,9 +397,15 @@ def test_parity_17_first_minibatch_has_ratio_1_clip_fraction_0_and_approx_kl_0(
 
 
 def test_parity_18_adaptive_beta_follows_the_formula_with_kl_summed_per_sequence(make_config: MakeConfig) -> None:
-    assert adapt_kl_coef(0.1, kl=6.6, target=6.0, num_sequences=64, horizon=10_000) == pytest.approx(0.1 * (1 + 0.1 * 0.0064))
-    assert adapt_kl_coef(0.1, kl=60.0, target=6.0, num_sequences=64, horizon=10_000) == pytest.approx(0.1 * (1 + 0.2 * 0.0064))
-    assert adapt_kl_coef(0.1, kl=0.0, target=6.0, num_sequences=64, horizon=10_000) == pytest.approx(0.1 * (1 - 0.2 * 0.0064))
+    assert adapt_kl_coef(0.1, kl=6.6, target=6.0, num_sequences=64, horizon=10_000) == pytest.approx(
+        0.1 * (1 + 0.1 * 0.0064)
+    )
+    assert adapt_kl_coef(0.1, kl=60.0, target=6.0, num_sequences=64, horizon=10_000) == pytest.approx(
+        0.1 * (1 + 0.2 * 0.0064)
+    )
+    assert adapt_kl_coef(0.1, kl=0.0, target=6.0, num_sequences=64, horizon=10_000) == pytest.approx(
+        0.1 * (1 - 0.2 * 0.0064)
+    )
     trainer = PPOTrainer(make_config(adaptive_kl=True, kl_target=0.5, kl_horizon=10), reward=spread)
     trainer.ppo_step(PROMPTS[:4])
     beta = trainer.kl.coef
@@ -471,8 +488,8 @@ def test_parity_22_every_metric_of_a_run_is_defined_once_in_the_glossary(make_co
     rows: list[Any] = [{"prompt": prompt, "reference": "a cat"} for prompt in PROMPTS]
     results = PPOTrainer(config, reward={"spread": spread, "again": spread}).train(rows)
     glossary = (ROOT / "README.md").read_text(encoding="utf-8").split("## Metrics")[1].split("\n## ")[0]
-    defined = [line.split("|")[1].strip().strip("`") for line in glossary.splitlines() if line.startswith("| `")]
+    cells = [line.split("|")[1] for line in glossary.splitlines() if line.startswith("| `")]
+    defined = [name for cell in cells for name in re.findall("`([^`]+)`", cell)]
     names = {name.split("/")[0] for name in {**results.metrics[0], **results.evaluations[0]}}
     assert names - {entry.split("/")[0] for entry in defined} == set()
     assert len(defined) == len(set(defined))
-

@@ -13,7 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 import torch
+from tokenizers import Tokenizer, decoders
+from tokenizers import models as tokenizer_models
 from torch import Tensor
+from transformers import PreTrainedTokenizerFast
 
 from ppolm.advantage import add_reward_to_go, compute_gae_advantages, compute_td_errors
 from ppolm.base_setup import TokenizerSetup
@@ -239,6 +242,27 @@ def test_last_state_and_action_are_the_prompt_and_the_response(generated: tuple[
     for end, text in zip(pairs.offsets[1:].tolist(), texts, strict=True):
         last = pairs[end - 1]
         assert last["state"] + last["action"] == f"{text.prompt.content}{text}" + ("<eos>" if text.ended else "")
+
+
+def test_words_keep_the_space_before_them_after_the_prompt_too() -> None:
+    vocab = {"<unk>": 0, "<eos>": 1, "▁the": 2, "▁old": 3, "▁cat": 4, "s": 5}
+    words = Tokenizer(tokenizer_models.WordLevel(vocab, unk_token="<unk>"))
+    words.decoder = decoders.Metaspace()
+    fast = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>", eos_token="<eos>")
+    pairs = SAPairs(
+        columns={
+            "prompt_idx": torch.zeros(3, dtype=torch.long),
+            "step": torch.arange(3),
+            "action_id": torch.tensor([3, 4, 5]),
+        },
+        offsets=torch.tensor([0, 3]),
+        ended=torch.tensor([False]),
+        prompts=[[2]],
+        tokenizer=TokenizerSetup(fast, len(vocab)),
+    )
+    assert [pair["action"] for pair in pairs] == [" old", " cat", "s"]
+    assert [pair["state"] for pair in pairs] == ["the", "the old", "the old cat"]
+    assert to_arrow(pairs).column("action").to_pylist() == [" old", " cat", "s"]
 
 
 @needs_shared_data

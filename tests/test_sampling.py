@@ -102,7 +102,8 @@ def test_top_p_is_measured_among_the_top_k() -> None:
     np.testing.assert_allclose(frequencies(logits, Sampling(1, top_p=0.5)), [4 / 7, 3 / 7, 0, 0], atol=2 / GRID)
 
 
-@pytest.mark.parametrize("uniform", [0.0, 0.5, 1 - 2**-53])
+# The largest uniform number is 1 - 2⁻⁵³, which a device without float64 rounds to 1.
+@pytest.mark.parametrize("uniform", [0.0, 0.5, 1 - 2**-53, 1.0])
 @pytest.mark.parametrize("sampling", [Sampling(1), Sampling(1, top_k=6), Sampling(1, top_p=0.999)])
 def test_impossible_tokens_are_not_drawn_at_the_ends_of_the_interval(uniform: float, sampling: Sampling) -> None:
     logits = torch.full((1, 8), -torch.inf)

@@ -41,14 +41,21 @@ def acts(*names: str) -> Callable[[T], T]:
     return lambda test: test
 
 
+def length(prompts: list[str], responses: list[str]) -> list[float]:
+    return [len(response) / 9 for response in responses]
+
+
 def outcome(config: PPOConfig, steps: int = 2) -> list[Tensor]:
     """All numbers of a short training: the last table and every trained parameter."""
-    trainer = PPOTrainer(config, reward={"spread": spread, "length": lambda p, r: [len(t) / 9 for t in r]})
+    trainer = PPOTrainer(config, reward={"spread": spread, "length": length})
     trainer.total_steps = 3
     for step in range(steps):
         results = trainer.ppo_step(PROMPTS[2 * step : 2 * step + 4])
-    tensors = [*results["sa_pairs"].columns.values()]
-    return tensors + [*trainer.models.policy.parameters().values(), *trainer.models.value.parameters().values()]
+    models = (trainer.models.policy, trainer.models.value)
+    return [
+        *results["sa_pairs"].columns.values(),
+        *(value for model in models for value in model.parameters().values()),
+    ]
 
 
 def differ(one: list[Tensor], other: list[Tensor]) -> bool:
@@ -226,7 +233,9 @@ def test_recompute_logprobs_decides_where_logprob_policy_comes_from(make_config:
         same_as_ref = torch.equal(pairs.column("logprob_policy"), pairs.column("logprob_ref"))
         same_as_sampler = torch.equal(pairs.column("logprob_policy"), pairs.column("logprob_sampler"))
         assert (same_as_ref, same_as_sampler) == (recompute, not recompute)
-        torch.testing.assert_close(pairs.column("logprob_sampler"), pairs.column("logprob_policy"), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            pairs.column("logprob_sampler"), pairs.column("logprob_policy"), rtol=1e-4, atol=1e-5
+        )
 
 
 @acts("max_skipped_updates")

@@ -60,13 +60,13 @@ ARCHITECTURES = ("qwen3", "qwen2", "llama", "gpt2", "gpt_neox", "gemma")
 
 
 def make_model_folder(
-    folder: Path, architecture: str = "qwen3", seed: int = 0, scale: float = 1.0, alphabet: str = ""
+    folder: Path, architecture: str = "qwen3", seed: int = 0, scale: float = 1.0, alphabet: str = "", context: int = 128
 ) -> Path:
     """A model folder as ``save_pretrained`` leaves it; ``scale`` sharpens the random logits."""
     tokenizer = make_tokenizer(alphabet=alphabet)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = AutoModelForCausalLM.from_config(make_config(architecture, vocab_size=len(tokenizer)))
+        model = AutoModelForCausalLM.from_config(make_config(architecture, len(tokenizer), context))
         with torch.no_grad():
             for parameter in model.parameters():
                 if parameter.dim() > 1:

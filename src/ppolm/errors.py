@@ -1,4 +1,4 @@
-"""What a user's mistake or a broken outside world raises. The command line prints these as one sentence, no traceback."""
+"""What a user's mistake or a broken outside world raises. The command line prints it as a sentence, no traceback."""
 
 
 class PpolmError(Exception):

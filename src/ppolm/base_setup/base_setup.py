@@ -10,6 +10,7 @@ from urllib.parse import urlparse
 
 import torch
 from huggingface_hub import constants
+from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
@@ -36,6 +37,10 @@ class BaseModelSetup:
         eos = self.causal_lm.generation_config.eos_token_id if self.causal_lm.generation_config else None
         eos_ids = [] if eos is None else [eos] if isinstance(eos, int) else list(eos)
         tokenizer = load_pretrained(AutoTokenizer, self.name, config.trust_remote_code)
+        if not tokenizer("any text")["input_ids"]:  # transformers makes an empty one when the files are missing
+            raise ModelError(
+                f"Model {self.name} has no tokenizer files. Copy tokenizer.json and its config beside the model."
+            )
         self.tokenizer = TokenizerSetup(tokenizer, self.text_config.vocab_size, eos_ids)
         self._check_projection()
 
@@ -69,9 +74,12 @@ class BaseModelSetup:
 
     @torch.no_grad()
     def _check_projection(self) -> None:
-        """Refuse an architecture whose logits are more than ``project(hidden_states)``, rather than train on wrong ones."""
+        """Refuse an architecture whose logits are more than ``project(hidden_states)``, rather than train on others."""
         ids = torch.arange(4, device=self.device)[None] % self.text_config.vocab_size
-        ours, theirs = self.project(self.hidden_states(ids)), self.causal_lm(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
+        ours, theirs = (
+            self.project(self.hidden_states(ids)),
+            self.causal_lm(input_ids=ids, attention_mask=torch.ones_like(ids)).logits,
+        )
         if ours.shape != theirs.shape or not torch.allclose(ours.float(), theirs.float(), rtol=1e-2, atol=1e-2):
             raise ModelError(
                 f"Model {self.name} ({type(self.causal_lm).__name__}) transforms its logits in a way ppolm does not "
@@ -95,19 +103,27 @@ def load_pretrained(loader: Any, name: str, trust_remote_code: bool, **options: 
     options |= {"trust_remote_code": trust_remote_code, "local_files_only": is_path or not hub_is_reachable()}
     try:
         return loader.from_pretrained(name, **options)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise ModelError(explain_failure(loader, name, is_path, options["local_files_only"], error)) from error
 
 
 def check_model_folder(folder: Path) -> None:
     """Raise for a folder that cannot hold a model, with what is missing."""
     if not folder.is_dir():
-        raise ModelError(f"Model folder {folder} does not exist. Give a folder with config.json, weights and tokenizer.")
+        raise ModelError(
+            f"Model folder {folder} does not exist. Give a folder with config.json, weights and tokenizer."
+        )
     if not (folder / "config.json").is_file():
-        hint = " It holds a LoRA adapter: give its base as model_name." if (folder / "adapter_config.json").exists() else ""
+        hint = (
+            " It holds a LoRA adapter: give its base as model_name."
+            if (folder / "adapter_config.json").exists()
+            else ""
+        )
         raise ModelError(f"Model folder {folder} has no config.json, so it is not a model.{hint}")
     if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
-        raise ModelError(f"Model folder {folder} has no weights (*.safetensors). Copy or download the whole model into it.")
+        raise ModelError(
+            f"Model folder {folder} has no weights (*.safetensors). Copy or download the whole model into it."
+        )
 
 
 def hub_is_reachable(timeout: float = 3.0) -> bool:
@@ -135,7 +151,7 @@ def explain_failure(loader: Any, name: str, is_path: bool, offline: bool, error:
         return f"The {what} in folder {name} cannot be loaded: {reason}"
     if offline:
         return (
-            f"Model {name} is not in the local cache and the Hugging Face Hub cannot be reached. Connect to the network, "
-            "or set model_name to a local folder that holds the model (config.json, *.safetensors and tokenizer files)."
+            f"Model {name} is not in the local cache and the Hugging Face Hub cannot be reached. Connect to the "
+            "network, or set model_name to a local folder that holds the model (config.json, *.safetensors and tokenizer files)."
         )
     return f"Model {name} cannot be loaded as a causal language model: {reason} Check the name, or give a local folder."

@@ -101,7 +101,9 @@ class AdapterSet:
             weights = load_peft_weights(str(folder), device=str(self.setup.device))
             report = set_peft_model_state_dict(self.model, weights, adapter_name=name)
         except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-            raise ModelError(f"Adapter {folder} cannot be read into {name!r}: {' '.join(str(error).split())[:300]}") from error
+            raise ModelError(
+                f"Adapter {folder} cannot be read into {name!r}: {' '.join(str(error).split())[:300]}"
+            ) from error
         missing = [key for key in report.missing_keys if f".{name}." in key]
         if missing or report.unexpected_keys:
             key = (missing or report.unexpected_keys)[0]

@@ -41,7 +41,7 @@ class TokenizerSetup:
         return any(prompt.endswith(self.tokenizer.convert_ids_to_tokens(token)) for token in self.eos_ids)
 
     def decode(self, ids: Sequence[int], after: Sequence[int] = (), keep_special: bool = False) -> str:
-        """Text that ``ids`` add after the ids ``after``: word-boundary spaces survive, whatever the tokenizer's kind."""
+        """Text that ``ids`` add after the ids ``after``: spaces between words survive, whatever the tokenizer."""
         context = list(after[-1:])
         whole = self._decode([*context, *ids], keep_special)
         start = self._decode(context, keep_special) if context else ""

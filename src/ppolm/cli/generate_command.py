@@ -65,7 +65,9 @@ def main(argv: list[str]) -> None:
     generator = Generator(PolicyModel(adapters), adapters.setup, sampling, arguments.seed, arguments.samples)
     for text in generator.generate(prompts)[0]:
         if arguments.json:
-            print(json.dumps({"prompt": text.prompt.content, "response": text, "ended": text.ended}, ensure_ascii=False))
+            print(
+                json.dumps({"prompt": text.prompt.content, "response": text, "ended": text.ended}, ensure_ascii=False)
+            )
         else:
             print(f"prompt    {preview(text.prompt.content)}\nresponse  {str(text).strip()}\n")
 
@@ -82,7 +84,9 @@ def config_and_adapter(arguments: GenerateArguments) -> tuple[PPOConfig, str | N
         if adapter is None:
             adapter = str(Path(arguments.run) / "best")
             if not Path(adapter).is_dir():
-                raise RunFolderError(f"Run {arguments.run} has no best/ yet. Give --adapter with one of its checkpoints' policy.")
+                raise RunFolderError(
+                    f"Run {arguments.run} has no best/ yet. Give --adapter with one of its checkpoints' policy."
+                )
     else:
         config = PPOConfig(model_name=str(arguments.model), max_new_tokens=64)
     given = {name: getattr(arguments, name) for name in ("max_new_tokens", "temperature", "top_k", "top_p")}

@@ -46,7 +46,10 @@ def run(argv: list[str]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("interrupted. A training run goes on from its last checkpoint with: ppolm train --resume RUN", file=sys.stderr)
+        print(
+            "interrupted. A training run goes on from its last checkpoint with: ppolm train --resume RUN",
+            file=sys.stderr,
+        )
         return 130
     except BrokenPipeError:  # the reader of our output has gone, as with `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -13,7 +13,8 @@ def main(argv: list[str]) -> None:
     config = arguments.settings
     if config.prompts is None:
         raise ConfigError(
-            "There are no prompts to train on. Give --prompts with a .jsonl, .csv, .parquet or .txt file, or a dataset name."
+            "There are no prompts to train on. Give --prompts with a .jsonl, .csv, .parquet or .txt file, or a "
+            "dataset name."
         )
     from ppolm.ppo_trainer import PPOTrainer
 

@@ -24,13 +24,13 @@ class PPOConfig:
     lora_alpha: int = 32
     """LoRA scale: the low-rank product is multiplied by lora_alpha / lora_r."""
     lora_dropout: float = 0.1
-    """LoRA dropout, written into the adapters. PPO itself always runs without dropout, so that the ratio starts at 1."""
+    """LoRA dropout, written into the adapters. PPO itself runs without dropout, so that the ratio starts at 1."""
     lora_target_modules: tuple[str, ...] = ("all-linear",)
     """Modules that get LoRA: "all-linear", or names such as q_proj v_proj."""
     sft_adapter: str | None = None
-    """PEFT adapter folder of the SFT model: it is the reference, and the policy starts as its copy. None: the bare base."""
+    """PEFT adapter folder of the SFT model: the reference, and the policy's start. None: the bare base."""
     reward_model: str | None = None
-    """Folder of a trained reward adapter, used by the reward "model". None: an untrained one, which only tests the loop."""
+    """Folder of a trained reward adapter, for the reward "model". None: an untrained one, to try the loop."""
     value_init: Literal["zero", "reward"] = "zero"
     """Value model start: new adapter with a zero head, or a copy of the reward model's adapter and head."""
     trust_remote_code: bool = False
@@ -90,7 +90,7 @@ class PPOConfig:
     value_warmup_steps: int = 0
     """PPO steps at the start in which only the value model is trained."""
     max_skipped_updates: int = 5
-    """Updates in a row with a non-finite loss or gradient after which the run stops. Each of them is skipped and counted."""
+    """Non-finite losses or gradients in a row after which the run stops. Each such update is skipped and counted."""
     buffer_capacity: int = 1_000_000
     """Tokens the experience buffer holds. Beyond it the oldest sequences leave, counted."""
     replay_rollouts: int = 1
@@ -144,7 +144,7 @@ class PPOConfig:
     rollout_tokens: int = 32768
     """Tokens (prompt and room for the response, padded) sampled at once. Bounds the KV cache; changes no response."""
     recompute_logprobs: bool = True
-    """Take logprob_policy from the pass that scores the reference too: KL is exactly 0 at step 0. Off: the sampler's own."""
+    """Score the policy by the same pass as the reference: KL is exactly 0 at step 0. Off: the sampler's numbers."""
 
     # ---- Data -------------------------------------------------------------------------------------------------------
     prompts: str | None = None
@@ -174,7 +174,7 @@ class PPOConfig:
     min_delta: float = 0.0
     """Rise of the held-out reward that counts as an improvement."""
     collapse_reward_drop: float = 1.0
-    """Collapse: held-out reward below the first evaluation's by more than this many standard deviations of the rewards."""
+    """Collapse: held-out reward more than this many standard deviations below the first evaluation's."""
     collapse_kl: float = 1.0
     """Collapse: KL per generated token above this."""
     collapse_entropy: float = 0.02

@@ -71,7 +71,15 @@ RULES: tuple[Rule, ...] = (
         "at least 1",
         (
             *("lora_r", "lora_alpha", "batch_size", "samples_per_prompt", "ppo_epochs", "minibatch_size", "num_epochs"),
-            *("microbatch_tokens", "rollout_tokens", "max_new_tokens", "buffer_capacity", "replay_rollouts", "kl_horizon", "max_steps"),
+            *(
+                "microbatch_tokens",
+                "rollout_tokens",
+                "max_new_tokens",
+                "buffer_capacity",
+                "replay_rollouts",
+                "kl_horizon",
+                "max_steps",
+            ),
             *("max_eval_prompts", "patience", "checkpoint_every", "keep_checkpoints", "max_skipped_updates"),
         ),
     ),
@@ -128,7 +136,11 @@ def check_values(config: PPOConfig) -> None:
             f"reward_weights has {len(config.reward_weights)} numbers for {len(config.reward)} rewards. "
             "Give one weight per reward, or none."
         )
-    if config.run_name is not None and (not config.run_name.strip() or "/" in config.run_name or "\\" in config.run_name):
+    if config.run_name is not None and (
+        not config.run_name.strip() or "/" in config.run_name or "\\" in config.run_name
+    ):
         raise ConfigError(f"run_name is {config.run_name!r}, expected a plain folder name. The place is output_dir.")
     if config.value_init == "reward" and "model" not in config.reward and config.reward_model is None:
-        raise ConfigError("value_init is 'reward', but there is no reward model. Set reward_model, or value_init: zero.")
+        raise ConfigError(
+            "value_init is 'reward', but there is no reward model. Set reward_model, or value_init: zero."
+        )

@@ -23,7 +23,9 @@ def load_prompts(source: str, split: str = "train") -> list[Prompt]:
     if path.is_file():
         rows = _read_file(path)
     elif path.suffix.lower() in (".jsonl", ".json", ".gz", ".csv", ".parquet", ".txt") and not path.is_dir():
-        raise DataError(f"Prompts file {source} does not exist. Give a .jsonl, .csv, .parquet or .txt file, or a dataset name.")
+        raise DataError(
+            f"Prompts file {source} does not exist. Give a .jsonl, .csv, .parquet or .txt file, or a dataset name."
+        )
     else:
         rows = _read_dataset(source, split)
     prompts = [as_prompt(value, where) for where, value in rows]
@@ -34,10 +36,18 @@ def load_prompts(source: str, split: str = "train") -> list[Prompt]:
 
 def _read_file(path: Path) -> Iterator[Row]:
     name = path.name.lower().removesuffix(".gz")
-    readers = {".jsonl": _read_jsonl, ".json": _read_jsonl, ".csv": _read_csv, ".parquet": _read_parquet, ".txt": _read_text}
+    readers = {
+        ".jsonl": _read_jsonl,
+        ".json": _read_jsonl,
+        ".csv": _read_csv,
+        ".parquet": _read_parquet,
+        ".txt": _read_text,
+    }
     reader = readers.get(Path(name).suffix)
     if reader is None:
-        raise DataError(f"Prompts file {path} has an unknown ending. Expected .jsonl, .jsonl.gz, .csv, .parquet or .txt.")
+        raise DataError(
+            f"Prompts file {path} has an unknown ending. Expected .jsonl, .jsonl.gz, .csv, .parquet or .txt."
+        )
     try:
         yield from reader(path)
     except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:

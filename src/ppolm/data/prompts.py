@@ -40,7 +40,7 @@ def preview(content: Any, length: int = 80) -> str:
 
 
 def as_prompts(items: Sequence[Any]) -> list[Prompt]:
-    """Check and convert prompts given as text, chat messages, data rows (``prompt`` or ``messages``) or Prompt objects."""
+    """Check and convert prompts: text, chat messages, data rows (``prompt`` or ``messages``) or Prompt objects."""
     if isinstance(items, (str, Mapping)):
         raise DataError("prompts is a single prompt, expected a list. Write [prompt].")
     prompts = [as_prompt(item, f"Prompt {number}") for number, item in enumerate(items)]
@@ -61,8 +61,8 @@ def as_prompt(item: Any, where: str) -> Prompt:
 def _from_row(row: Mapping[str, Any], where: str) -> Prompt:
     present = [name for name in ("prompt", "messages") if row.get(name) is not None]
     if not present:
-        columns = ", ".join(map(str, row)) or "none"
-        raise DataError(f"{where} has neither a 'prompt' nor a 'messages' column. Its columns: {columns}.")
+        found = ", ".join(map(str, row)) or "none"
+        raise DataError(f"{where} has neither a 'prompt' nor a 'messages' column. Its columns: {found}.")
     content = _check_content(row[present[0]], where)
     columns = {str(name): value for name, value in row.items() if name not in ("prompt", "messages")}
     if not isinstance(content, str) and content[-1].get("role") == "assistant":
@@ -82,5 +82,7 @@ def _check_content(content: Any, where: str) -> str | list[dict[str, Any]]:
         good = [isinstance(m, Mapping) and isinstance(m.get("content"), str) and "role" in m for m in messages]
         if messages and all(good):
             return [dict(message) for message in messages]
-        raise DataError(f"{where} must be a list of messages, each with 'role' and 'content' text; found {content!r:.80}.")
+        raise DataError(
+            f"{where} must be a list of messages, each with 'role' and 'content' text; found {content!r:.80}."
+        )
     raise DataError(f"{where} is {type(content).__name__} ({content!r:.60}), expected text or a list of chat messages.")

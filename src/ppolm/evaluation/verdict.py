@@ -54,7 +54,7 @@ class Convergence:
 
 
 def judge(history: Sequence[Mapping[str, float]], limits: Limits) -> tuple[Performance, Convergence]:
-    """The verdict on the latest of some evaluations, each with ``avg_reward`` and as many other numbers as there are."""
+    """The verdict on the latest of some evaluations, each with ``avg_reward`` and what other numbers there are."""
     best = best_evaluation(history, limits)
     now, waited = history[-1], len(history) - 1 - best
     performance = Performance(
@@ -91,10 +91,12 @@ def judge_run(history: Sequence[Mapping[str, float]], limits: Limits) -> tuple[P
     performance, convergence = judge(history, limits)
     if convergence.should_stop:
         return performance, convergence
-    change = f"held-out reward {performance.first_reward:.4g} -> {performance.best_reward:.4g} at step {performance.best_step}"
+    change = f"{performance.first_reward:.4g} -> {performance.best_reward:.4g} at step {performance.best_step}"
     if performance.best_step > int(history[0].get("step", 0)):
-        return performance, Convergence("improved", (change,))
-    return performance, Convergence("unchanged", (f"no evaluation was above the first, {performance.first_reward:.4g}",))
+        return performance, Convergence("improved", (f"held-out reward {change}",))
+    return performance, Convergence(
+        "unchanged", (f"no evaluation was above the first, {performance.first_reward:.4g}",)
+    )
 
 
 def collapse_reasons(first: Mapping[str, float], now: Mapping[str, float], limits: Limits) -> tuple[str, ...]:

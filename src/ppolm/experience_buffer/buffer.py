@@ -21,7 +21,7 @@ class BatchedData:
     pairs: SAPairs
 
     def minibatches(self, size: int, order: str, random: torch.Generator) -> Iterator[SAPairs]:
-        """Every sequence once, ``size`` at a time: in a fresh permutation, or ``bucketed`` with similar lengths together.
+        """Every sequence once, ``size`` at a time: freshly permuted, or ``bucketed`` with similar lengths together.
 
         Bucketing saves padding but correlates what is in a minibatch; the order of the minibatches is random in both.
         """

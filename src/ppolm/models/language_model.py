@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from ppolm.models.base_model import BaseModel
 from ppolm.data.sequences import Microbatch, TokenSequences
+from ppolm.models.base_model import BaseModel
 from ppolm.models.token_logprobs import token_logprobs
 from ppolm.rollout.kv_sampler import sample_sequences
 from ppolm.rollout.sampling import Sampled, Sampling

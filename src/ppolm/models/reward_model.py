@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from ppolm.base_setup import AdapterSet
+from ppolm.data.sequences import TokenSequences
 from ppolm.errors import ModelError
 from ppolm.models.base_model import BaseModel
 from ppolm.models.scalar_head import ScalarHead
-from ppolm.data.sequences import TokenSequences
 
 NORM_FILE = "reward.json"
 

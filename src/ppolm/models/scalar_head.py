@@ -45,7 +45,9 @@ class ScalarHead(nn.Module):
             tensors = load_file(path)
             self.linear.load_state_dict(tensors)
         except FileNotFoundError:
-            raise ModelError(f"{folder} has no {HEAD_FILE}: it is not a value or reward model saved by ppolm.") from None
+            raise ModelError(
+                f"{folder} has no {HEAD_FILE}: it is not a value or reward model saved by ppolm."
+            ) from None
         except (SafetensorError, RuntimeError) as error:
             reason = " ".join(str(error).split())
             raise ModelError(f"{path} is damaged or belongs to another model: {reason}") from error

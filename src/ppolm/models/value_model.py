@@ -7,9 +7,9 @@ from pathlib import Path
 from torch import Tensor
 
 from ppolm.base_setup import AdapterSet
+from ppolm.data.sequences import Microbatch, TokenSequences
 from ppolm.models.base_model import BaseModel
 from ppolm.models.scalar_head import ScalarHead
-from ppolm.data.sequences import Microbatch, TokenSequences
 
 
 class ValueModel(BaseModel):

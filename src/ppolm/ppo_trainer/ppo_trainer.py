@@ -51,7 +51,7 @@ class PPOTrainer:
         model_trainer: ModelTrainer | None = None,
         evaluator: Evaluator | None = None,
     ) -> None:
-        """``reward`` is a function ``(prompts, responses, **columns)`` (or several by name) instead of the configured one."""
+        """``reward``: a function ``(prompts, responses, **columns)``, or several by name, for the configured one."""
         if reward is not None:
             names = tuple(reward) if isinstance(reward, dict) else (getattr(reward, "__name__", "reward"),)
             config = dataclasses.replace(config, reward=names, reward_weights=config.reward_weights)
@@ -79,7 +79,8 @@ class PPOTrainer:
         )
         self.value_adder = value_adder or ValueAdder(value, budget)
         self.advantage_comp = advantage_comp or AdvantageComp(config.gamma, config.lam, config.whiten_advantages)
-        self.buffer = buffer or ExperienceBuffer(config.buffer_capacity, config.replay_rollouts)
+        # An empty buffer is false, and still the one to use.
+        self.buffer = ExperienceBuffer(config.buffer_capacity, config.replay_rollouts) if buffer is None else buffer
         self.model_trainer = model_trainer or ModelTrainer(policy, value, config, self.kl)
         self.evaluator = evaluator
         self.step = 0

@@ -25,7 +25,9 @@ class Progress:
         self.bar.set_postfix(shown)
         self.bar.update()
         if not self.on_terminal:
-            self.say(f"step {metrics['step']}/{self.total}  " + "  ".join(f"{name} {value}" for name, value in shown.items()))
+            self.say(
+                f"step {metrics['step']}/{self.total}  " + "  ".join(f"{name} {value}" for name, value in shown.items())
+            )
 
     def say(self, line: str) -> None:
         """A line that stays."""

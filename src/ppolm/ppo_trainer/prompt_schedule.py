@@ -91,7 +91,11 @@ def _fitting(prompts: list[Prompt], config: PPOConfig, generator: Generator) -> 
         elif generator.fits(generator.tokenizer.encode(prompt.content)):
             fitting.append(prompt)
     if len(fitting) < len(prompts):
-        log.warning("%d of %d prompts are too long for the model's context and were left out", len(prompts) - len(fitting), len(prompts))
+        log.warning(
+            "%d of %d prompts are too long for the model's context and were left out",
+            len(prompts) - len(fitting),
+            len(prompts),
+        )
     if not fitting:
         raise DataError("No prompt leaves room for max_new_tokens in the model's context. Shorten them.")
     return fitting

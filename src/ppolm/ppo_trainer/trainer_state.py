@@ -25,7 +25,9 @@ def save_state(trainer: PPOTrainer, evaluator: Evaluator | None, folder: Path, *
     trainer.models.value.save(folder / "value")
     for updater in _updaters(trainer):
         save_file({name: value.contiguous() for name, value in updater.tensors().items()}, _moments(folder, updater))
-    save_file({name: random.get_state() for name, random in _generators(trainer).items()}, folder / "random.safetensors")
+    save_file(
+        {name: random.get_state() for name, random in _generators(trainer).items()}, folder / "random.safetensors"
+    )
     state = {
         "step": trainer.step,
         "kl_coef": trainer.kl.coef,

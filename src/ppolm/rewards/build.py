@@ -20,7 +20,9 @@ def build_rewards(config: PPOConfig, reward_model: RewardModel | None, own: Any 
         own = own if isinstance(own, Mapping) else {getattr(own, "__name__", type(own).__name__): own}
         for name, function in own.items():
             if not callable(function):
-                raise RewardError(f"reward {name} is {type(function).__name__}, expected a function (prompts, responses).")
+                raise RewardError(
+                    f"reward {name} is {type(function).__name__}, expected a function (prompts, responses)."
+                )
         return {name: FunctionReward(function, name, config.reward_timeout) for name, function in own.items()}
     return {name: build_reward(name, config, reward_model) for name in config.reward}
 
@@ -53,11 +55,9 @@ class ModelReward:
 
 def weighted_sum(scores: Sequence[Score], weights: Sequence[float]) -> Score:
     """Σ w · score of one response. Once one reward is per token, the others join it on the last token."""
-    if all(isinstance(score, (int, float)) for score in scores):
-        return sum(weight * score for weight, score in zip(weights, scores, strict=True))  # type: ignore[operator]
-    length = max(len(score) for score in scores if not isinstance(score, (int, float)))
-    summed = [0.0] * length
+    length = max((len(score) for score in scores if not isinstance(score, (int, float))), default=0)
+    summed = [0.0] * max(length, 1)
     for weight, score in zip(weights, scores, strict=True):
-        tokens = [*[0.0] * (length - 1), score] if isinstance(score, (int, float)) else score
+        tokens = [*[0.0] * (len(summed) - 1), score] if isinstance(score, (int, float)) else score
         summed = [left + weight * right for left, right in zip(summed, tokens, strict=True)]
-    return summed
+    return summed if length else summed[0]

@@ -16,7 +16,7 @@ from ppolm.rewards.protocol import RewardCallError
 
 
 class FunctionReward:
-    """Calls ``function(prompts, responses)``, with the data columns it asks for by name (or all, with ``**columns``)."""
+    """Calls ``function(prompts, responses)`` with the data columns it asks for by name, or all with ``**columns``."""
 
     def __init__(self, function: Callable[..., Any], name: str, timeout: float) -> None:
         self.function, self.name, self.timeout = function, name, timeout
@@ -76,7 +76,8 @@ def _load_file(path: Path) -> Any:
     if folder not in sys.path:  # so that the file can import its neighbours
         sys.path.insert(0, folder)
     spec = importlib.util.spec_from_file_location(f"ppolm_reward_{path.stem}", path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses and pickle look a class's module up here
     spec.loader.exec_module(module)

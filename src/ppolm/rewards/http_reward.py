@@ -17,7 +17,7 @@ BACK_OFF = 0.5
 
 
 class HTTPReward:
-    """POSTs ``{"prompts": [...], "responses": [...], "columns": {...}}`` and reads ``{"rewards": [...]}`` or a bare list."""
+    """POSTs ``{"prompts": [...], "responses": [...], "columns": {...}}``, reads ``{"rewards": [...]}`` or a list."""
 
     def __init__(self, url: str, timeout: float, retries: int) -> None:
         self.url, self.timeout, self.retries = url, timeout, retries
@@ -52,6 +52,6 @@ class HTTPReward:
         if isinstance(answer, dict):
             if "rewards" not in answer:
                 keys = ", ".join(answer) or "nothing"
-                raise RewardCallError(f"Reward {self.url} must answer {{\"rewards\": [...]}}, found: {keys}.")
+                raise RewardCallError(f'Reward {self.url} must answer {{"rewards": [...]}}, found: {keys}.')
             return answer["rewards"]
         return answer

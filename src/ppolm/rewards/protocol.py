@@ -63,7 +63,9 @@ def _checked_score(raw: Any, prompt: Any, response: str, name: str) -> Score | R
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return RewardError(f"Reward {name} returned {value!r:.60}, expected a number, for prompt {preview(prompt)}")
         if not math.isfinite(value):
-            return RewardError(f"Reward {name} returned {value}, expected a finite number, for prompt {preview(prompt)}")
+            return RewardError(
+                f"Reward {name} returned {value}, expected a finite number, for prompt {preview(prompt)}"
+            )
     if not isinstance(raw, (list, tuple)):
         return float(raw)
     tokens = getattr(response, "token_ids", None)

@@ -24,7 +24,13 @@ class GeneratedText(str):
     tokenizer: TokenizerSetup
 
     def __new__(
-        cls, tokenizer: TokenizerSetup, prompt: Prompt, prompt_idx: int, prompt_ids: list[int], token_ids: list[int], ended: bool
+        cls,
+        tokenizer: TokenizerSetup,
+        prompt: Prompt,
+        prompt_idx: int,
+        prompt_ids: list[int],
+        token_ids: list[int],
+        ended: bool,
     ) -> GeneratedText:
         """Decode ``token_ids`` after ``prompt_ids``, without special tokens."""
         text = super().__new__(cls, tokenizer.decode(token_ids, after=prompt_ids))
@@ -41,4 +47,6 @@ class GeneratedText(str):
 def token_texts(tokenizer: TokenizerSetup, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> list[str]:
     """What each token adds to the text before it."""
     before = [prompt_ids[-1:], *([token] for token in token_ids[:-1])]
-    return [tokenizer.decode([token], after=ids, keep_special=True) for ids, token in zip(before, token_ids, strict=True)]
+    return [
+        tokenizer.decode([token], after=ids, keep_special=True) for ids, token in zip(before, token_ids, strict=True)
+    ]

@@ -16,7 +16,7 @@ from ppolm.rollout.sampling import Sampled, Sampling
 
 
 class Engine(Protocol):
-    """Anything that samples: token ids in, token ids with log-probabilities out. The policy itself is the default one."""
+    """Anything that samples: token ids in, token ids with log-probabilities out. By default the policy itself."""
 
     def generate(self, prompts: Sequence[Sequence[int]], sampling: Sampling, uniforms: Tensor) -> list[Sampled]:
         """One response per prompt; ``uniforms`` [prompts, max_new_tokens] are the random numbers to use."""
@@ -40,9 +40,7 @@ class Generator:
         checked = as_prompts(prompts)
         encoded = [self.encode(prompt, i) for i, prompt in enumerate(checked)]
         owners = [i for i in range(len(checked)) for _ in range(self.samples_per_prompt)]
-        uniforms = torch.rand(
-            len(owners), self.sampling.max_new_tokens, generator=self.random, dtype=torch.float64
-        )
+        uniforms = torch.rand(len(owners), self.sampling.max_new_tokens, generator=self.random, dtype=torch.float64)
         sampled = self.engine.generate([encoded[i] for i in owners], self.sampling, uniforms)
         texts = [
             GeneratedText(self.tokenizer, checked[i], i, encoded[i], response.token_ids, response.ended)
@@ -57,8 +55,8 @@ class Generator:
             raise DataError(f"Prompt {number} has no tokens. Remove it or write something in it.")
         if not self.fits(ids):
             raise DataError(
-                f"Prompt {number} has {len(ids)} tokens; with max_new_tokens {self.sampling.max_new_tokens} it does not "
-                f"fit the model's context of {self.context_length}. Shorten it, lower max_new_tokens, or set "
+                f"Prompt {number} has {len(ids)} tokens; with max_new_tokens {self.sampling.max_new_tokens} it does "
+                f"not fit the model's context of {self.context_length}. Shorten it, lower max_new_tokens, or set "
                 f"long_prompts: skip. It begins: {prompt.preview()}"
             )
         return ids

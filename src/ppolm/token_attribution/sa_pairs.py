@@ -111,7 +111,9 @@ class SAPairs(Sequence[Mapping[str, Any]]):
     def sequences(self) -> TokenSequences:
         """Contexts and actions as token ids, for a forward pass."""
         if not self.prompts or bool((self.columns["action_id"] < 0).any()):
-            raise ValueError("These pairs carry text but no token ids, so no model can read them. Use generate_sequences.")
+            raise ValueError(
+                "These pairs carry text but no token ids, so no model can read them. Use generate_sequences."
+            )
         prompts = [torch.tensor(list(ids)) for ids in self.prompts]
         owners = self.columns["prompt_idx"][self.offsets[:-1]].tolist()
         return TokenSequences([prompts[owner] for owner in owners], self.per_sequence("action_id"))
@@ -194,7 +196,11 @@ class SAPair(Mapping[str, Any]):
 
     def __iter__(self) -> Iterator[str]:
         table = self.table
-        derived = [key for key in DERIVED if key not in table.literal and (table.prompts if key == "prompt_ids" else table.tokenizer)]
+        derived = [
+            key
+            for key in DERIVED
+            if key not in table.literal and (table.prompts if key == "prompt_ids" else table.tokenizer)
+        ]
         return iter([*table.columns, *table.literal, *derived])
 
     def __len__(self) -> int:

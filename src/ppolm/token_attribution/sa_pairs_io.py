@@ -43,7 +43,9 @@ def from_arrow(table: pa.Table, tokenizer: TokenizerSetup | None = None) -> SAPa
     for name in table.column_names:
         values = table.column(name)
         if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
-            columns[name] = torch.tensor(values.to_numpy(), dtype=torch.long if name in (*INTEGER, "sequence") else None)
+            columns[name] = torch.tensor(
+                values.to_numpy(), dtype=torch.long if name in (*INTEGER, "sequence") else None
+            )
         elif name != "action" or tokenizer is None:
             literal[name] = values.to_pylist()
     lengths = torch.bincount(columns.pop("sequence"), minlength=len(meta["ended"]))

@@ -50,7 +50,7 @@ class Updater:
     def update(
         self, batches: Iterable[Batch], loss: Callable[[Batch], Tensor], veto: Callable[[], bool] = lambda: False
     ) -> float | None:
-        """Sum the gradients of ``loss`` over ``batches`` and step once; the gradient norm, or None if there was no step.
+        """Sum the gradients of ``loss`` over ``batches`` and step once; the gradient norm, or None without a step.
 
         Each loss is already divided by the whole minibatch's token count, so the sum is the minibatch's gradient
         however it was cut. ``veto`` is asked once all losses are known.
@@ -59,14 +59,16 @@ class Updater:
         for batch in batches:
             part = loss(batch)
             if not torch.isfinite(part):
-                return self._skip(f"loss is {part.item()}")
+                self._skip(f"loss is {part.item()}")
+                return None
             part.backward()
         if veto():
             self.optimizer.zero_grad(set_to_none=True)
             return None
         norm = torch.nn.utils.clip_grad_norm_(self.parameters.values(), self.max_grad_norm)
         if not torch.isfinite(norm):
-            return self._skip(f"gradient norm is {norm.item()}")
+            self._skip(f"gradient norm is {norm.item()}")
+            return None
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.skipped_in_a_row = 0

@@ -14,7 +14,7 @@ def value_loss(value: Tensor, target: Tensor, value_old: Tensor, clip: float | N
 
 
 def explained_variance(value: Tensor, target: Tensor) -> float:
-    """1 − Var(target − V) / Var(target): 1 is perfect, 0 no better than a constant, below 0 worse; 0 if targets are equal."""
+    """1 − Var(target − V) / Var(target): 1 is perfect, 0 as good as a constant, less is worse. Equal targets: 0."""
     variance = target.double().var(correction=0)
     if variance == 0:
         return 0.0

@@ -1,0 +1,159 @@
+"""Every command of the README and every shipped config runs as written, but for the model and the size of the run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ppolm.cli.main import run as ppolm
+from ppolm.config import PPOConfig
+from ppolm.ppo_trainer import PPOTrainer
+from tests.conftest import ROOT, spread
+from tests.tiny_models import make_model_folder
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
+SMALL = [
+    "--max-steps",
+    "1",
+    "--batch-size",
+    "2",
+    "--minibatch-size",
+    "2",
+    "--max-new-tokens",
+    "4",
+    "--lora-r",
+    "2",
+    "--eval-every",
+    "1",
+    "--max-eval-prompts",
+    "2",
+    "--no-tensorboard",
+    "--value-warmup-steps",
+    "0",
+]
+
+
+@pytest.fixture(scope="module")
+def roomy_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model whose context takes the example prompts."""
+    return make_model_folder(tmp_path_factory.mktemp("roomy"), context=1024)
+
+
+def code_blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.stem)
+def test_every_shipped_config_trains(
+    config: Path, roomy_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    flags = ["--model-name", str(roomy_model), "--output-dir", str(tmp_path), *SMALL]
+    if PPOConfig.from_yaml(config).prompts == "trl-lib/tldr":  # a dataset on the Hub
+        flags += ["--prompts", "examples/prompts.jsonl"]
+    assert ppolm(["train", "--config", str(config), *flags]) == 0
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.stem)
+def test_every_shipped_config_names_its_own_command(config: Path) -> None:
+    assert f"ppolm train --config configs/{config.name}" in config.read_text()
+
+
+def test_quick_start_prints_texts_rewards_and_both_losses(model_folder: Path, tmp_path: Path) -> None:
+    script = code_blocks("python")[0]
+    assert script.count("PPOConfig()") == 1
+    local = script.replace("PPOConfig()", f"PPOConfig(model_name={str(model_folder)!r})")
+    path = tmp_path / "quick_start.py"
+    path.write_text(f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{local}")
+    answer = subprocess.run([sys.executable, str(path)], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stderr
+    patterns = (r"Generated texts: \[", r"Rewards: \[-?\d", r"Value loss: \d", r"Policy loss: -?\d")
+    assert all(re.search(pattern, answer.stdout) for pattern in patterns), answer.stdout
+
+
+def test_the_users_quick_start_stands_in_the_readme_word_for_word() -> None:
+    seed = ROOT.parent / "shared" / "seeds"
+    if not seed.is_dir():
+        pytest.skip("the user's documents are not beside this checkout")
+    document = next(seed.glob("004_*")).read_text(encoding="utf-8")
+    assert re.findall(r"```python\n(.*?)```", document, re.DOTALL)[0] == code_blocks("python")[0]
+
+
+def test_readme_commands_run(
+    roomy_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("configs", "examples"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    commands = [line for block in code_blocks("bash") for line in block.splitlines() if "ppolm " in line]
+    assert len(commands) == 6
+    run = ["--run-name", "my-run", "--model-name", str(roomy_model), *SMALL]
+    for command in commands:
+        words = shlex.split(command)[1:]
+        if words[0] == "train" and "--config" in words:
+            shutil.rmtree("runs", ignore_errors=True)
+            words = [word for word in words if word not in ("--model-name", "path/to/model")] + run
+        if "--help" in words:
+            with pytest.raises(SystemExit):
+                ppolm(words)
+            assert "--learning-rate" in capsys.readouterr().out
+        else:
+            assert ppolm(words) == 0, command
+
+
+def test_own_reward_of_the_readme_works(make_config: Callable[..., PPOConfig]) -> None:
+    scope: dict[str, Callable[..., list[float]]] = {}
+    exec(code_blocks("python")[1], scope)
+    results = PPOTrainer(make_config(), reward=scope["score"]).ppo_step([{"prompt": "one", "title": "two"}])
+    assert results["rewards"] == [1.0]
+
+
+def test_every_file_the_readme_links_to_exists() -> None:
+    links = re.findall(r"\]\(([^)#]+)\)", README)
+    assert len(links) > 15
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_annotated_tree_lists_every_subpackage() -> None:
+    listed = set(re.findall(r"^[├└]── (\w+)/", README, re.MULTILINE))
+    real = {path.parent.name for path in (ROOT / "src" / "ppolm").glob("*/__init__.py")}
+    assert listed == real
+
+
+def test_main_py_is_train_with_the_default_config(roomy_model: Path, tmp_path: Path) -> None:
+    flags = ["--model-name", str(roomy_model), "--prompts", "examples/prompts.jsonl", "--output-dir", str(tmp_path)]
+    answer = subprocess.run(
+        [sys.executable, "main.py", *flags, *SMALL], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert "Best policy:" in answer.stdout
+
+
+def test_components_named_as_replaceable_are_arguments_of_the_trainer(make_config: Callable[..., PPOConfig]) -> None:
+    """Each component can be passed in; a trainer then uses exactly that one."""
+    first = PPOTrainer(make_config(), reward=spread)
+    parts = {
+        name: getattr(first, name)
+        for name in (
+            "generator",
+            "attributor",
+            "reward_computer",
+            "value_adder",
+            "advantage_comp",
+            "buffer",
+            "model_trainer",
+        )
+    }
+    named = README.split("Every component can be replaced")[1].split("An engine")[0]
+    assert all(f"{name}=..." in named for name in parts)
+    second = PPOTrainer(make_config(), models=first.models, **parts)
+    assert all(getattr(second, name) is part for name, part in parts.items())
+    assert second.ppo_step(["one prompt"])["metrics"]["step"] == 1
