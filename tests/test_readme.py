@@ -20,25 +20,10 @@ from tests.tiny_models import make_model_folder
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
-SMALL = [
-    "--max-steps",
-    "1",
-    "--batch-size",
-    "2",
-    "--minibatch-size",
-    "2",
-    "--max-new-tokens",
-    "4",
-    "--lora-r",
-    "2",
-    "--eval-every",
-    "1",
-    "--max-eval-prompts",
-    "2",
-    "--no-tensorboard",
-    "--value-warmup-steps",
-    "0",
-]
+SMALL = shlex.split(
+    "--max-steps 1 --batch-size 2 --minibatch-size 2 --max-new-tokens 4 --lora-r 2 --eval-every 1 --max-eval-prompts 2 "
+    "--no-tensorboard"
+)
 
 
 @pytest.fixture(scope="module")

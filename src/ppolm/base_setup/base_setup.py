@@ -152,6 +152,6 @@ def explain_failure(loader: Any, name: str, is_path: bool, offline: bool, error:
     if offline:
         return (
             f"Model {name} is not in the local cache and the Hugging Face Hub cannot be reached. Connect to the "
-            "network, or set model_name to a local folder that holds the model (config.json, *.safetensors and tokenizer files)."
+            "network, or set model_name to a local folder that holds the model (config.json, *.safetensors, tokenizer)."
         )
     return f"Model {name} cannot be loaded as a causal language model: {reason} Check the name, or give a local folder."

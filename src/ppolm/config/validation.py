@@ -131,6 +131,10 @@ def check_values(config: PPOConfig) -> None:
         )
     if not config.reward:
         raise ConfigError("reward is empty. Name at least one, such as 'model' or 'my_reward.py:score'.")
+    if len(set(config.reward)) < len(config.reward):
+        raise ConfigError(
+            f"reward names the same reward twice: {', '.join(config.reward)}. Use reward_weights instead."
+        )
     if config.reward_weights and len(config.reward_weights) != len(config.reward):
         raise ConfigError(
             f"reward_weights has {len(config.reward_weights)} numbers for {len(config.reward)} rewards. "

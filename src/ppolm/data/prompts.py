@@ -55,7 +55,9 @@ def as_prompt(item: Any, where: str) -> Prompt:
         return item
     if isinstance(item, Mapping):
         return _from_row(item, where)
-    return Prompt(_check_content(item, where))
+    return (
+        _from_row({"messages": item}, where) if isinstance(item, (list, tuple)) else Prompt(_check_content(item, where))
+    )
 
 
 def _from_row(row: Mapping[str, Any], where: str) -> Prompt:

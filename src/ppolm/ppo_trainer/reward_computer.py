@@ -91,6 +91,6 @@ def _prompts_of(prompts: Sequence[Any], texts: Sequence[str]) -> tuple[list[Any]
         owners = as_prompts(prompts)
         if len(owners) != len(texts):
             raise RewardError(f"{len(owners)} prompts for {len(texts)} responses: give one prompt per response.")
-    names = sorted({name for owner in owners for name in owner.columns})
+    names = sorted({name for owner in owners for name in owner.columns} - {"prompts", "responses"})
     columns = {name: [owner.columns.get(name) for owner in owners] for name in names}
     return [owner.content for owner in owners], columns

@@ -60,7 +60,7 @@ def _checked_score(raw: Any, prompt: Any, response: str, name: str) -> Score | R
     raw = _plain(raw)
     values = [_plain(value) for value in raw] if isinstance(raw, (list, tuple)) else [raw]
     for value in values:
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
+        if not isinstance(value, (int, float)):  # True and False are 1 and 0
             return RewardError(f"Reward {name} returned {value!r:.60}, expected a number, for prompt {preview(prompt)}")
         if not math.isfinite(value):
             return RewardError(
