@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from peft import PeftModel
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from ppolm.base_setup.model_setup import Models, setup_models
 from ppolm.config import PPOConfig
+from ppolm.data.sequences import TokenSequences
+from ppolm.errors import ModelError, TrainingDivergedError
 from ppolm.models.base_model import BaseModel
 from ppolm.models.token_logprobs import token_logprobs
 from ppolm.ppo_trainer import PPOTrainer
@@ -94,7 +98,6 @@ def test_after_every_switch_exactly_the_right_parameters_require_gradients(
         *[(models.sft, False), (models.policy, True), (models.reward, False), (models.value, True)],
     ]
     for role, train in roles:
-        models.value.head.requires_grad_(False)
         role.activate(trainable=train)
         assert trainable(models) == (own(models, role) if train else set()), (role, train)
 
@@ -142,7 +145,7 @@ def test_chunked_logprobs_and_their_gradients_equal_the_plain_ones(monkeypatch: 
     for chunk in (2**24, 16 * 50):
         monkeypatch.setattr("ppolm.models.token_logprobs.LOGIT_CHUNK", chunk)
         hidden = torch.linspace(-1, 1, 800).reshape(100, 8).requires_grad_()
-        logprob, entropy = token_logprobs(hidden, actions, lambda h: h @ weight.T, 0.7, 50)
+        logprob, entropy = token_logprobs(hidden, actions, lambda h: h @ weight.T, 0.7, 50, entropy="train")
         (logprob.sum() + entropy.square().sum()).backward()
         assert hidden.grad is not None
         answers.append((logprob.detach(), entropy.detach(), hidden.grad))
@@ -158,3 +161,63 @@ def test_bfloat16_base_keeps_step_0_kl_exactly_zero(make_config: MakeConfig) -> 
     metrics = trainer.ppo_step(PROMPTS[:4])["metrics"]
     assert metrics["kl"] == 0
     assert metrics["skipped_updates"] == 0
+
+
+def test_lora_on_the_output_head_is_used_and_trained(make_config: MakeConfig, tmp_path: Path) -> None:
+    config = make_config(lora_target_modules=("lm_head", "q_proj"))
+    sft = make_sft_adapter(config, tmp_path / "sft")
+    trainer = PPOTrainer(make_config(lora_target_modules=("lm_head", "q_proj"), sft_adapter=str(sft)), reward=spread)
+    pairs = full_table(trainer)
+    plain = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(config.model_name), sft).eval()
+    context, actions = pairs.sequences.contexts[0], pairs.sequences.actions[0]
+    with torch.no_grad():
+        logits = plain(torch.cat([context, actions])[None]).logits[0, len(context) - 1 : -1]
+    expected = logits.log_softmax(-1).gather(-1, actions[:, None])[:, 0]
+    torch.testing.assert_close(pairs.per_sequence("logprob_ref")[0], expected, rtol=1e-4, atol=1e-4)
+    before = {name: value.clone() for name, value in trainer.models.policy.parameters().items() if "lm_head" in name}
+    assert before
+    trainer.model_trainer.train_policy_model(pairs)
+    after = trainer.models.policy.parameters()
+    assert any(not torch.equal(value, after[name]) for name, value in before.items())
+
+
+def test_an_adapter_with_missing_layers_is_refused(make_config: MakeConfig, tmp_path: Path) -> None:
+    folder = make_sft_adapter(make_config(), tmp_path / "sft")
+    weights = load_file(folder / "adapter_model.safetensors")
+    save_file(
+        {name: value for name, value in weights.items() if "layers.1" not in name}, folder / "adapter_model.safetensors"
+    )
+    with pytest.raises(ModelError, match="does not have the layers"):
+        setup_models(make_config(sft_adapter=str(folder)))
+
+
+def test_a_base_with_missing_weights_is_refused(make_config: MakeConfig, model_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "half"
+    shutil.copytree(model_folder, folder)
+    weights = load_file(folder / "model.safetensors")
+    kept = {name: value for name, value in weights.items() if "layers.1" not in name}
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelError, match=r"lacks \d+ of its weights"):
+        setup_models(make_config(model_name=str(folder)))
+
+
+def test_value_model_started_from_the_reward_model_gives_its_normalised_scores(
+    make_config: MakeConfig, tmp_path: Path
+) -> None:
+    reward = setup_models(make_config()).reward
+    assert reward is not None
+    reward.mean, reward.std = 3.0, 2.0
+    reward.save(tmp_path / "reward")
+    models = setup_models(make_config(reward_model=str(tmp_path / "reward"), value_init="reward"))
+    ids = torch.arange(10, 20)
+    assert models.reward is not None
+    placeholder = TokenSequences([ids], [torch.zeros(1, dtype=torch.long)])
+    torch.testing.assert_close(models.value.values(placeholder, 100), models.reward.scores([ids]))
+
+
+def test_non_finite_logits_are_a_clear_error(make_config: MakeConfig) -> None:
+    trainer = PPOTrainer(make_config(), reward=spread)
+    with torch.no_grad():
+        next(iter(trainer.models.policy.parameters().values())).fill_(float("nan"))
+    with pytest.raises(TrainingDivergedError, match="logits are not finite"):
+        trainer.ppo_step(PROMPTS[:2])

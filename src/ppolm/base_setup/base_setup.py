@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import urllib.request
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -33,7 +34,6 @@ class BaseModelSetup:
         self.causal_lm = load_causal_lm(self.name, self.dtype, config.trust_remote_code).to(self.device)
         self.causal_lm.eval().requires_grad_(False)
         self.text_config = self.causal_lm.config.get_text_config()
-        self.head = self.causal_lm.get_output_embeddings()
         eos = self.causal_lm.generation_config.eos_token_id if self.causal_lm.generation_config else None
         eos_ids = [] if eos is None else [eos] if isinstance(eos, int) else list(eos)
         tokenizer = load_pretrained(AutoTokenizer, self.name, config.trust_remote_code)
@@ -68,7 +68,7 @@ class BaseModelSetup:
 
     def project(self, hidden: Tensor) -> Tensor:
         """Logits [n, V] of hidden states [n, d], as the model's own head computes them."""
-        logits = self.head(hidden)
+        logits = self.causal_lm.get_output_embeddings()(hidden)  # asked for anew: an adapter may have wrapped it
         softcap = getattr(self.text_config, "final_logit_softcapping", None)
         return logits if softcap is None else torch.tanh(logits / softcap) * softcap
 
@@ -90,7 +90,13 @@ class BaseModelSetup:
 def load_causal_lm(name: str, dtype: torch.dtype, trust_remote_code: bool) -> PreTrainedModel:
     """Any causal language model from a local folder or the Hub."""
     load_pretrained(AutoConfig, name, trust_remote_code)
-    return load_pretrained(AutoModelForCausalLM, name, trust_remote_code, dtype=dtype)
+    model, report = load_pretrained(
+        AutoModelForCausalLM, name, trust_remote_code, dtype=dtype, output_loading_info=True
+    )
+    absent = [*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])]
+    if absent:  # transformers fills them with random numbers and goes on
+        raise ModelError(f"Model {name} lacks {len(absent)} of its weights (first: {sorted(absent)[0]}). Get it again.")
+    return model
 
 
 def load_pretrained(loader: Any, name: str, trust_remote_code: bool, **options: Any) -> Any:
@@ -130,6 +136,8 @@ def hub_is_reachable(timeout: float = 3.0) -> bool:
     """Whether a connection to the Hub opens; asking first spares the user half a minute of silent retries."""
     if constants.HF_HUB_OFFLINE:
         return False
+    if urllib.request.getproxies():
+        return True  # only the proxy can tell
     address = urlparse(constants.ENDPOINT)
     try:
         port = address.port or (80 if address.scheme == "http" else 443)

@@ -44,13 +44,15 @@ def products_work(timeout: float = 30.0) -> bool:
         warnings.simplefilter("ignore", DeprecationWarning)  # forking beside threads: the child uses none
         child = os.fork()
     if child == 0:
-        faulthandler.disable()
-        torch.set_num_threads(1)
-        with torch.no_grad():
+        try:
+            faulthandler.disable()
+            torch.set_num_threads(1)
             for rows, inner, columns in SHAPES:
                 left = torch.ones(rows, inner, dtype=torch.bfloat16)
                 torch.nn.functional.linear(left, torch.ones(columns, inner, dtype=torch.bfloat16))
-        os._exit(0)
+            os._exit(0)
+        finally:
+            os._exit(1)  # whatever happens, there must not be two of us
     end = time.monotonic() + timeout
     while time.monotonic() < end:
         done, status = os.waitpid(child, os.WNOHANG)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+import re
 from pathlib import Path
 
 import torch
 from peft import LoraConfig, PeftConfig, PeftModel, get_peft_model, load_peft_weights, set_peft_model_state_dict
 from safetensors import SafetensorError
-from torch import Tensor
+from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from ppolm.base_setup.base_setup import BaseModelSetup
@@ -20,6 +22,8 @@ class AdapterSet:
 
     def __init__(self, setup: BaseModelSetup) -> None:
         self.setup = setup
+        self.heads: dict[str, nn.Module] = {}
+        """Scalar heads by the adapter they belong to; they train with it."""
         self._model: PeftModel | None = None
         self._active: tuple[str | None, bool] | None = None
 
@@ -60,6 +64,7 @@ class AdapterSet:
             reason = " ".join(str(error).split())[:300]
             raise ModelError(f"Adapter {folder} does not load on model {self.setup.name}: {reason}") from error
         self._added()
+        self.load_weights(name, folder)  # PEFT does not mind if layers are missing; this does
 
     def _added(self) -> None:
         self.model.eval()  # dropout is off in all of PPO, LoRA's too
@@ -68,7 +73,7 @@ class AdapterSet:
 
     def lora_config(self, name: str) -> LoraConfig:
         """The shape of an adapter, for making another one like it."""
-        return self.model.peft_config[name]
+        return copy.deepcopy(self.model.peft_config[name])
 
     def activate(self, name: str | None, trainable: bool = False) -> None:
         """Run the base through adapter ``name`` (None: the bare base); only its parameters train, and only if asked."""
@@ -81,18 +86,20 @@ class AdapterSet:
             tuner.enable_adapter_layers()
             # PEFT makes the active adapter trainable unless told otherwise: a reference would gather gradients.
             tuner.set_adapter(name, inference_mode=not trainable)
+        for owner, head in self.heads.items():
+            head.requires_grad_(trainable and owner == name)
         self._active = (name, trainable)
 
     def parameters(self, name: str) -> dict[str, Tensor]:
         """Parameters of adapter ``name`` by their full names."""
-        return {key: value for key, value in self.model.named_parameters() if f".{name}." in key}
+        return {key: value for key, value in self.model.named_parameters() if belongs(key, name)}
 
     def copy(self, source: str, target: str) -> None:
         """Overwrite adapter ``target`` with the numbers of ``source`` (same shape)."""
         sources = self.parameters(source)
         with torch.no_grad():
             for key, parameter in self.parameters(target).items():
-                parameter.copy_(sources[key.replace(f".{target}.", f".{source}.")])
+                parameter.copy_(sources[re.sub(rf"(\.lora_\w+)\.{target}\b", rf"\1.{source}", key)])
 
     def load_weights(self, name: str, folder: str | Path) -> None:
         """Overwrite adapter ``name`` with the numbers of a saved one of the same shape."""
@@ -104,7 +111,7 @@ class AdapterSet:
             raise ModelError(
                 f"Adapter {folder} cannot be read into {name!r}: {' '.join(str(error).split())[:300]}"
             ) from error
-        missing = [key for key in report.missing_keys if f".{name}." in key]
+        missing = [key for key in report.missing_keys if belongs(key, name)]
         if missing or report.unexpected_keys:
             key = (missing or report.unexpected_keys)[0]
             raise ModelError(f"Adapter {folder} does not have the layers of adapter {name!r} ({key}).")
@@ -119,6 +126,11 @@ class AdapterSet:
                 file.replace(folder / file.name)
             nested.rmdir()
         (folder / "README.md").unlink(missing_ok=True)  # PEFT's empty model card says nothing
+
+
+def belongs(parameter: str, adapter: str) -> bool:
+    """Whether a parameter's full name is one of the adapter's; a base may have modules of the same name."""
+    return re.search(rf"\.lora_\w+\.{adapter}(\.|$)", parameter) is not None
 
 
 def new_lora_config(config: PPOConfig) -> LoraConfig:

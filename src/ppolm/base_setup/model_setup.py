@@ -42,7 +42,8 @@ def _add_policy(adapters: AdapterSet, config: PPOConfig) -> None:
         adapters.create("policy", new_lora_config(config))
     else:
         adapters.load("sft", config.sft_adapter)
-        adapters.load("policy", config.sft_adapter)
+        adapters.create("policy", adapters.lora_config("sft"))
+        adapters.copy("sft", "policy")
 
 
 def _add_reward(adapters: AdapterSet, config: PPOConfig) -> RewardModel | None:
@@ -62,7 +63,7 @@ def _add_reward(adapters: AdapterSet, config: PPOConfig) -> RewardModel | None:
 
 
 def _add_value(adapters: AdapterSet, config: PPOConfig, reward: RewardModel | None) -> ValueModel:
-    """A new adapter with a zero head, or a copy of the reward model."""
+    """A new adapter with a zero head, or a copy of the reward model that gives the same, normalised, numbers."""
     if config.value_init == "zero" or reward is None:
         adapters.create("value", new_lora_config(config))
         return ValueModel(adapters)
@@ -70,4 +71,7 @@ def _add_value(adapters: AdapterSet, config: PPOConfig, reward: RewardModel | No
     adapters.copy("reward", "value")
     value = ValueModel(adapters)
     value.head.load_state_dict(reward.head.state_dict())
+    with torch.no_grad():
+        value.head.linear.weight.div_(reward.std)
+        value.head.linear.bias.sub_(reward.mean).div_(reward.std)
     return value

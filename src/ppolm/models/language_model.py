@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from torch import Tensor
 
@@ -16,10 +17,12 @@ from ppolm.rollout.sampling import Sampled, Sampling
 class LanguageModel(BaseModel):
     """The policy and its reference."""
 
-    def token_logprobs(self, batch: Microbatch, temperature: float) -> tuple[Tensor, Tensor]:
+    def token_logprobs(
+        self, batch: Microbatch, temperature: float, entropy: Literal["skip", "measure", "train"] = "skip"
+    ) -> tuple[Tensor, Tensor]:
         """log π(a|s) and entropy [n] of the actions of one microbatch, with gradients if the role is trainable."""
-        vocab_size = self.setup.text_config.vocab_size
-        return token_logprobs(self.states(batch), batch.actions, self.setup.project, temperature, vocab_size)
+        vocab_size, states = self.setup.text_config.vocab_size, self.states(batch)
+        return token_logprobs(states, batch.actions, self.setup.project, temperature, vocab_size, entropy)
 
     def logprobs(self, sequences: TokenSequences, temperature: float, token_budget: int) -> Tensor:
         """log π(a|s) of every action, flat, without gradients."""
@@ -27,7 +30,7 @@ class LanguageModel(BaseModel):
 
     def entropies(self, sequences: TokenSequences, temperature: float, token_budget: int) -> Tensor:
         """Entropy of the full softmax at every state, flat, without gradients."""
-        return self.score(sequences, token_budget, lambda batch: self.token_logprobs(batch, temperature)[1])
+        return self.score(sequences, token_budget, lambda batch: self.token_logprobs(batch, temperature, "measure")[1])
 
     def generate(self, prompts: Sequence[Sequence[int]], sampling: Sampling, uniforms: Tensor) -> list[Sampled]:
         """Sample one response per prompt; ``uniforms`` [prompts, max_new_tokens] decide every draw."""

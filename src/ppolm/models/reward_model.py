@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ppolm.base_setup import AdapterSet
 from ppolm.data.sequences import TokenSequences
-from ppolm.errors import ModelError
+from ppolm.errors import ModelError, RewardError
 from ppolm.models.base_model import BaseModel
 from ppolm.models.scalar_head import ScalarHead
 
@@ -27,7 +27,7 @@ class RewardModel(BaseModel):
 
     def __init__(self, adapters: AdapterSet, token_budget: int) -> None:
         super().__init__(adapters, "reward")
-        self.head = ScalarHead(self.setup.hidden_size, self.setup.device)
+        self.head = adapters.heads["reward"] = ScalarHead(self.setup.hidden_size, self.setup.device)
         self.token_budget = token_budget
         self.mean, self.std = 0.0, 1.0
         self.trained = False
@@ -46,6 +46,8 @@ class RewardModel(BaseModel):
 
     def scores(self, sequences: Sequence[Tensor]) -> Tensor:
         """Normalised scores [S] of whole token sequences."""
+        if any(len(ids) == 0 for ids in sequences):
+            raise RewardError("The reward model was given an empty prompt with an empty response: nothing to read.")
         # The state "before" a placeholder action is the state after the last real token: where the score is read.
         placeholder = torch.zeros(1, dtype=torch.long)
         ends = TokenSequences(contexts=sequences, actions=[placeholder] * len(sequences))

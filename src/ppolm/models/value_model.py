@@ -17,12 +17,7 @@ class ValueModel(BaseModel):
 
     def __init__(self, adapters: AdapterSet) -> None:
         super().__init__(adapters, "value")
-        self.head = ScalarHead(self.setup.hidden_size, self.setup.device)
-
-    def activate(self, trainable: bool = False) -> None:
-        """Switch the base to the value model; adapter and head train together."""
-        super().activate(trainable)
-        self.head.requires_grad_(trainable)
+        self.head = adapters.heads["value"] = ScalarHead(self.setup.hidden_size, self.setup.device)
 
     def parameters(self) -> dict[str, Tensor]:
         """Adapter and head."""

@@ -93,7 +93,9 @@ class ModelTrainer:
         self.policy.activate(trainable=True)
 
         def loss(batch: Microbatch) -> Tensor:
-            new, entropy = self.policy.token_logprobs(batch, config.temperature)
+            new, entropy = self.policy.token_logprobs(
+                batch, config.temperature, entropy="train" if config.entropy_coef else "measure"
+            )
             old, ref, advantage = _columns(pairs, batch, "logprob_policy", "logprob_ref", "advantage")
             ratio = policy_ratio(new, old)
             terms = ppo_clip_loss(ratio, advantage, config.clip_epsilon, clip_high, config.dual_clip)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from ppolm.errors import TrainingDivergedError
+
 if TYPE_CHECKING:
     from ppolm.config import PPOConfig
 
@@ -46,9 +48,13 @@ def choose_tokens(logits: Tensor, uniforms: Tensor, sampling: Sampling) -> tuple
     log-probability: the update sees the full softmax too.
     """
     scaled = logits.float() / sampling.temperature
+    log_sum = torch.logsumexp(scaled, dim=-1)
+    if not torch.isfinite(log_sum).all():
+        raise TrainingDivergedError(
+            "The model's logits are not finite: training has diverged or its weights are damaged."
+        )
     tokens = scaled.argmax(-1) if sampling.greedy else draw(scaled, uniforms, sampling.top_k, sampling.top_p)
-    logprobs = scaled.gather(-1, tokens[:, None]).squeeze(-1) - torch.logsumexp(scaled, dim=-1)
-    return tokens, logprobs
+    return tokens, scaled.gather(-1, tokens[:, None]).squeeze(-1) - log_sum
 
 
 def draw(scaled: Tensor, uniforms: Tensor, top_k: int, top_p: float) -> Tensor:
