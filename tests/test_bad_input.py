@@ -255,3 +255,47 @@ def test_a_diverged_run_points_to_its_last_good_checkpoint(make_config: MakeConf
 def test_unknown_command_exits_with_2_and_suggests(capsys: Any) -> None:
     assert ppolm(["trian"]) == 2
     assert "Did you mean 'train'?" in capsys.readouterr().err
+
+
+def test_a_damaged_best_policy_is_noticed_by_eval_and_generate(files: Path, capsys: Any) -> None:
+    assert ppolm(list(train(files))) == 0
+    weights = files / "runs/run/best/adapter_model.safetensors"
+    content = weights.read_bytes()
+    weights.write_bytes(content[:-4] + b"\xff\xff\xff\xff")
+    assert "is damaged or cut off" in fails(capsys, "eval", str(files / "runs/run"))
+    assert "is damaged or cut off" in fails(capsys, "generate", "--run", str(files / "runs/run"), "--prompt", "hello")
+
+
+def test_a_reward_that_exits_does_not_end_the_run_silently(files: Path, capsys: Any) -> None:
+    (files / "quits.py").write_text("import sys\ndef score(prompts, responses):\n    sys.exit(0)\n")
+    assert "tried to end the program" in fails(capsys, *train(files, "--reward", f"{files}/quits.py:score"))
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_the_others_and_no_rubbish(
+    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = PPOTrainer(make_config(checkpoint_every=1, eval_every=0, batch_size=2), reward=spread)
+    save = trainer.models.value.save
+
+    def full_disk(folder: Any) -> None:
+        if trainer.step == 2:
+            raise OSError("no space left on device")
+        save(folder)
+
+    monkeypatch.setattr(trainer.models.value, "save", full_disk)
+    with pytest.raises(PpolmError, match=r"step-000002 could not be written: no space left.*untouched"):
+        trainer.train(PROMPTS)
+    folder = Path(trainer.config.output_dir) / "run" / "checkpoints"
+    assert sorted(path.name for path in folder.iterdir()) == ["step-000000", "step-000001"]
+
+
+def test_numbers_and_templates_out_of_range(files: Path, model_folder: Path, capsys: Any) -> None:
+    assert "2^63" in fails(capsys, *train(files, "--seed", "99999999999999999999"))
+    generate = ("generate", "--model", str(model_folder))
+    assert "expected at least 1" in fails(capsys, *generate, "--prompt", "x", "--samples", "0")
+    picky = files / "picky"
+    shutil.copytree(model_folder, picky)
+    (picky / "chat_template.jinja").write_text("{{ raise_exception('roles must alternate') }}")
+    (files / "chat.jsonl").write_text(json.dumps({"messages": [{"role": "user", "content": "hi"}]}))
+    message = fails(capsys, "generate", "--model", str(picky), "--prompts", str(files / "chat.jsonl"))
+    assert "roles must alternate" in message

@@ -14,7 +14,7 @@ from ppolm.evaluation.evaluator import Evaluator
 from ppolm.evaluation.quality import distinct, quality_metrics, repetition, rouge_l, rouge_n
 from ppolm.evaluation.verdict import Limits, judge, judge_run
 from ppolm.ppo_trainer import PPOTrainer
-from ppolm.runs.run_folder import read_metrics
+from ppolm.runs.metrics_log import read_metrics
 from tests.conftest import PROMPTS, spread
 
 MakeConfig = Callable[..., PPOConfig]
@@ -74,7 +74,7 @@ def test_a_reward_bought_by_collapse_is_never_the_best() -> None:
 
 
 def test_a_fall_that_chance_explains_is_no_collapse() -> None:
-    few = [evaluation(0, 1.0, num_responses=2), evaluation(1, 0.2, num_responses=2)]
+    few = [evaluation(0, 1.0, num_responses=2, reward_std=0.0), evaluation(1, 0.2, num_responses=2, reward_std=0.0)]
     many = [evaluation(0, 1.0), evaluation(1, 0.2)]
     assert not judge(few, Limits())[1].collapsed
     assert judge(many, Limits())[1].collapsed
@@ -128,6 +128,8 @@ def test_text_metrics_match_hand_counts() -> None:
     assert distinct(["a b", "a c"], 1) == pytest.approx(3 / 4)
     assert distinct(["a b", "a b"], 2) == pytest.approx(1 / 2)
     assert distinct([""], 1) == 0
+    assert repetition("да да да да да") == pytest.approx(1 - 1 / 3)
+    assert distinct(["猫 猫狗"], 1) == pytest.approx(2 / 3)
 
 
 @pytest.mark.parametrize(
@@ -151,3 +153,23 @@ def test_rouge_is_over_the_rows_that_have_references() -> None:
     metrics: dict[str, Any] = quality_metrics(["a cat", "a dog"], ["a cat", None])
     assert metrics["rouge_1"] == 1
     assert "rouge_1" not in quality_metrics(["a cat"], [None])
+
+
+def test_measuring_counts_its_own_reward_failures_and_leaves_those_of_training_alone(make_config: MakeConfig) -> None:
+    def bad(prompts: list[str], responses: list[str]) -> list[float]:
+        return [float("nan")] * len(responses)
+
+    trainer = PPOTrainer(make_config(on_reward_error="default"), reward=bad)
+    trainer.ppo_step(PROMPTS[:2])
+    assert Evaluator(trainer, as_prompts(PROMPTS)).measure()["reward_failures"] == 6
+    assert trainer.reward_computer.failures == 2
+
+
+def test_an_evaluator_of_ones_own_is_used(make_config: MakeConfig) -> None:
+    class Optimist(Evaluator):
+        def measure(self) -> dict[str, float]:
+            return super().measure() | {"avg_reward": 100.0 + self.trainer.step}
+
+    config = make_config(eval_every=1, eval_fraction=0.4)
+    results = PPOTrainer(config, reward=spread, evaluator=Optimist).train(PROMPTS)
+    assert [row["avg_reward"] for row in results.evaluations] == [100.0, 101.0]

@@ -16,9 +16,9 @@ import torch
 from safetensors.torch import load_file
 
 from ppolm.config import PPOConfig
-from ppolm.errors import RunFolderError
+from ppolm.errors import ConfigError, RewardError, RunFolderError
 from ppolm.ppo_trainer import PPOTrainer
-from ppolm.runs.run_folder import read_metrics
+from ppolm.runs.metrics_log import read_metrics
 from tests.conftest import ROOT, spread
 
 MakeConfig = Callable[..., PPOConfig]
@@ -78,6 +78,8 @@ def assert_same_run(one: Path, other: Path) -> None:
     assert left.keys() == right.keys()
     assert all(torch.equal(value, right[name]) for name, value in left.items())
     states = [json.loads((run / "checkpoints/step-000006/state.json").read_text()) for run in (one, other)]
+    for state in states:
+        del state["progress"]["config"]["run_name"]
     assert states[0] == states[1]
 
 
@@ -103,7 +105,7 @@ def test_killed_and_resumed_run_equals_the_uninterrupted_one_to_the_last_bit(
     killed = command(broken, tmp_path)
     assert killed.returncode == -signal.SIGKILL
     runs = Path(whole.output_dir)
-    assert [path.name for path in (runs / "broken/checkpoints").iterdir()] == ["step-000003"]
+    assert [path.name for path in sorted((runs / "broken/checkpoints").iterdir())] == ["step-000000", "step-000003"]
     assert len(read_metrics(runs / "broken")) == 4  # step 4 was done, and lost
     resumed = command(broken, tmp_path, "--resume", str(runs / "broken"))
     assert resumed.returncode == 0, resumed.stderr
@@ -150,3 +152,47 @@ def test_resume_with_other_prompts_is_refused(make_config: MakeConfig) -> None:
     run = PPOTrainer(config, reward=spread).train(PROMPTS).run_dir
     with pytest.raises(RunFolderError, match="started with other prompts"):
         PPOTrainer(config, reward=spread).train([*PROMPTS, "another"], resume=run)
+
+
+def test_a_schedule_cannot_be_stretched_and_allowed_changes_are_kept(make_config: MakeConfig) -> None:
+    run = PPOTrainer(make_config(lr_schedule="linear", max_steps=2), reward=spread).train(PROMPTS).run_dir
+    with pytest.raises(RunFolderError, match="started for 2 steps"):
+        PPOTrainer(make_config(lr_schedule="linear", max_steps=3), reward=spread).train(PROMPTS, resume=run)
+    run = PPOTrainer(make_config(max_steps=2, run_name="constant"), reward=spread).train(PROMPTS).run_dir
+    longer = make_config(max_steps=3, run_name="constant")
+    PPOTrainer(longer, reward=spread).train(PROMPTS, resume=run)
+    assert PPOConfig.from_yaml(run / "config.yaml").max_steps == 3
+
+
+def test_a_checkpoint_copied_from_a_run_with_another_config_is_refused(make_config: MakeConfig) -> None:
+    mine = PPOTrainer(make_config(max_steps=2), reward=spread).train(PROMPTS).run_dir
+    other = PPOTrainer(make_config(max_steps=3, gamma=0.5, run_name="other"), reward=spread).train(PROMPTS).run_dir
+    (other / "checkpoints" / "step-000003").rename(mine / "checkpoints" / "step-000003")
+    with pytest.raises(RunFolderError, match=r"gamma 0\.5 -> 0\.99"):
+        PPOTrainer(make_config(max_steps=4), reward=spread).train(PROMPTS, resume=mine)
+
+
+def test_changed_data_columns_are_other_prompts(make_config: MakeConfig) -> None:
+    config = make_config(max_steps=1)
+    rows = [{"prompt": prompt, "label": 1} for prompt in PROMPTS]
+    run = PPOTrainer(config, reward=spread).train(rows).run_dir
+    with pytest.raises(RunFolderError, match="started with other prompts"):
+        PPOTrainer(config, reward=spread).train([row | {"label": 2} for row in rows], resume=run)
+
+
+def test_a_run_that_fails_in_its_first_step_can_be_resumed(make_config: MakeConfig) -> None:
+    def broken(prompts: list[str], responses: list[str]) -> list[float]:
+        raise ValueError("not today")
+
+    config = make_config(max_steps=1, eval_every=0)
+    with pytest.raises(RewardError, match="not today"):
+        PPOTrainer(config, reward={"spread": broken}).train(PROMPTS)
+    results = PPOTrainer(config, reward=spread).train(PROMPTS, resume=Path(config.output_dir) / "run")
+    assert results.steps == 1
+
+
+def test_a_trainer_that_has_trained_does_not_start_a_second_run(make_config: MakeConfig) -> None:
+    trainer = PPOTrainer(make_config(max_steps=1), reward=spread)
+    trainer.train(PROMPTS)
+    with pytest.raises(ConfigError, match="already taken 1 PPO steps"):
+        trainer.train(PROMPTS)

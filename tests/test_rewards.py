@@ -28,7 +28,7 @@ from ppolm.errors import RewardError
 from ppolm.ppo_trainer.reward_computer import RewardComputer
 from ppolm.reward_kl.reward_normalizer import RewardNormalizer
 from ppolm.rewards import http_reward
-from ppolm.rewards.build import build_reward, build_rewards, weighted_sum
+from ppolm.rewards.build import build_reward, build_rewards, named_rewards, weighted_sum
 from ppolm.rewards.function_reward import FunctionReward, load_function
 from ppolm.rewards.http_reward import HTTPReward
 from ppolm.rewards.protocol import Reward, RewardCallError
@@ -175,10 +175,10 @@ def test_reward_name_that_means_nothing_is_an_error_with_the_forms_there_are(
 
 
 def test_own_function_takes_the_place_of_the_configured_reward(make_config: Callable[..., PPOConfig]) -> None:
-    assert list(build_rewards(make_config(), None, vowels)) == ["vowels"]
-    assert list(build_rewards(make_config(), None, {"a": vowels, "b": lengths})) == ["a", "b"]
+    assert list(build_rewards(make_config(), None, named_rewards(vowels))) == ["vowels"]
+    assert list(build_rewards(make_config(), None, named_rewards({"a": vowels, "b": lengths}))) == ["a", "b"]
     with pytest.raises(RewardError, match="reward int is int, expected a function"):
-        build_rewards(make_config(), None, 5)
+        named_rewards(5)
 
 
 def test_reward_model_is_a_reward_that_ignores_other_columns(

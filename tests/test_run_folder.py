@@ -19,7 +19,7 @@ from ppolm.config import PPOConfig
 from ppolm.errors import RunFolderError
 from ppolm.ppo_trainer import PPOTrainer
 from ppolm.runs.atomic import recover_folder, verify_folder, write_folder
-from ppolm.runs.run_folder import append_line, read_metrics
+from ppolm.runs.metrics_log import append_line, read_metrics
 from ppolm.token_attribution.sa_pairs_io import from_parquet
 from tests.conftest import PROMPTS, spread
 

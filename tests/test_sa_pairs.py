@@ -71,7 +71,7 @@ def speak_ascii(models: Models, eos_bonus: float) -> None:
     bias = torch.full((models.setup.text_config.vocab_size,), -torch.inf)
     bias[models.setup.tokenizer.tokenizer.encode("".join(map(chr, range(32, 127))))] = 0.0
     bias[EOS] = eos_bonus
-    models.setup.head.register_forward_hook(lambda _module, _inputs, logits: logits + bias)
+    models.setup.causal_lm.get_output_embeddings().register_forward_hook(lambda _module, _inputs, logits: logits + bias)
 
 
 def rollout(

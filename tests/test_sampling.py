@@ -157,7 +157,9 @@ def bias_logits(models: Models, bias: dict[int, float], others: float = 0.0) -> 
     added = torch.full((models.setup.text_config.vocab_size,), others)
     for token, amount in bias.items():
         added[token] = amount
-    models.setup.head.register_forward_hook(lambda _module, _inputs, logits: logits + added)
+    models.setup.causal_lm.get_output_embeddings().register_forward_hook(
+        lambda _module, _inputs, logits: logits + added
+    )
 
 
 def perturb_policy(models: Models) -> None:
@@ -286,7 +288,7 @@ def test_every_eos_token_of_the_model_ends_a_response(models: Models) -> None:
 def test_generation_stops_once_all_responses_have_ended(models: Models) -> None:
     bias_logits(models, {EOS: 100.0})
     calls: list[int] = []
-    models.setup.head.register_forward_hook(lambda *_: calls.append(1))
+    models.setup.causal_lm.get_output_embeddings().register_forward_hook(lambda *_: calls.append(1))
     models.policy.generate(encode(models, PROMPTS), Sampling(50), uniforms_for(len(PROMPTS), 50))
     assert len(calls) == 1
 

@@ -25,7 +25,7 @@ from ppolm.evaluation.verdict import judge
 from ppolm.ppo_trainer import PPOTrainer
 from ppolm.ppo_trainer.prompt_schedule import plan_prompts
 from ppolm.rewards.build import build_reward
-from ppolm.runs.run_folder import read_metrics
+from ppolm.runs.metrics_log import read_metrics
 from ppolm.token_attribution.sa_pairs_io import from_parquet
 from tests.conftest import PROMPTS, spread
 from tests.sft_adapter import make_sft_adapter
@@ -425,3 +425,14 @@ def test_run_folder_settings(make_config: MakeConfig) -> None:
 
 def test_every_setting_has_a_test_that_it_acts() -> None:
     assert {field.name for field in dataclasses.fields(PPOConfig)} - COVERED == set()
+
+
+def test_metrics_of_a_step_are_its_own(make_config: MakeConfig) -> None:
+    """A step whose updates were all skipped, or which trains no policy, repeats no number of the step before."""
+    trainer = PPOTrainer(make_config(max_skipped_updates=1000), reward=spread)
+    trainer.ppo_step(PROMPTS[:4])
+    whiten = trainer.advantage_comp
+    object.__setattr__(whiten, "gamma", math.nan)
+    metrics = trainer.ppo_step(PROMPTS[:4])["metrics"]
+    assert metrics["skipped_updates"] > 0
+    assert not {"entropy", "approx_kl", "policy_grad_norm", "value_grad_norm"} & metrics.keys()

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-import socket
-import urllib.request
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlparse
 
 import torch
-from huggingface_hub import constants
 from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
@@ -19,6 +15,7 @@ from ppolm.base_setup.cpu_bfloat16 import make_bfloat16_safe
 from ppolm.base_setup.device import resolve_device, resolve_dtype
 from ppolm.base_setup.tokenizer_setup import TokenizerSetup
 from ppolm.config import PPOConfig
+from ppolm.data.hub import hub_is_reachable
 from ppolm.errors import ModelError
 
 
@@ -130,21 +127,6 @@ def check_model_folder(folder: Path) -> None:
         raise ModelError(
             f"Model folder {folder} has no weights (*.safetensors). Copy or download the whole model into it."
         )
-
-
-def hub_is_reachable(timeout: float = 3.0) -> bool:
-    """Whether a connection to the Hub opens; asking first spares the user half a minute of silent retries."""
-    if constants.HF_HUB_OFFLINE:
-        return False
-    if urllib.request.getproxies():
-        return True  # only the proxy can tell
-    address = urlparse(constants.ENDPOINT)
-    try:
-        port = address.port or (80 if address.scheme == "http" else 443)
-        socket.create_connection((address.hostname or "", port), timeout).close()
-    except OSError:
-        return False
-    return True
 
 
 def explain_failure(loader: Any, name: str, is_path: bool, offline: bool, error: Exception) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from ppolm.errors import DataError
@@ -34,7 +35,10 @@ class TokenizerSetup:
                 "The prompt is a list of chat messages, but this model's tokenizer has no chat template. "
                 "Use text prompts, or an instruction-tuned model."
             )
-        text = self.tokenizer.apply_chat_template(list(prompt), add_generation_prompt=True, tokenize=False)
+        try:
+            text = self.tokenizer.apply_chat_template(list(prompt), add_generation_prompt=True, tokenize=False)
+        except TemplateError as error:
+            raise DataError(f"The model's chat template refuses a prompt: {error}. It is {prompt!r:.80}.") from error
         return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def _ends_in_eos(self, prompt: str) -> bool:

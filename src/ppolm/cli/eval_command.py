@@ -14,7 +14,7 @@ from ppolm.cli.settings import parse
 from ppolm.config import PPOConfig
 from ppolm.data.load_prompts import load_prompts
 from ppolm.data.prompts import Prompt, preview
-from ppolm.errors import ConfigError, RunFolderError
+from ppolm.errors import ConfigError
 
 if TYPE_CHECKING:
     from ppolm.ppo_trainer import PPOTrainer
@@ -30,6 +30,8 @@ class EvalArguments:
     """Prompts to use. Default: those the run held out."""
     policy: str = "best"
     """best, last (the newest checkpoint), or a checkpoint folder."""
+    reward: tuple[str, ...] = ()
+    """Rewards to measure with. Default: those of the run."""
     samples: int = 3
     """Prompts to show with both answers."""
     json: bool = False
@@ -41,12 +43,16 @@ def main(argv: list[str]) -> None:
     arguments = parse(EvalArguments, "ppolm eval", argv)
     from ppolm.evaluation.evaluator import Evaluator
     from ppolm.ppo_trainer import PPOTrainer
+    from ppolm.ppo_trainer.trainer_state import load_scale_state
     from ppolm.runs.run_folder import read_run_config
 
     run = Path(arguments.run)
-    policy, value = policy_folders(run, arguments.policy)
-    config = dataclasses.replace(read_run_config(run), tensorboard=False)
+    policy, value, state = policy_folders(run, arguments.policy)
+    config = read_run_config(run)
+    if arguments.reward:
+        config = dataclasses.replace(config, reward=arguments.reward, reward_weights=())
     trainer = PPOTrainer(config)
+    load_scale_state(trainer, json.loads(state.read_text()))
     evaluator = Evaluator(trainer, held_out_prompts(config, trainer, arguments.prompts))
     before, answers_before = evaluator.measure(), evaluator.samples  # the untrained policy is the reference
     trainer.models.policy.load_weights(policy)
@@ -65,17 +71,15 @@ def main(argv: list[str]) -> None:
         print(f"\nprompt     {preview(old['prompt'])}\nreference  {old['response']!r}\npolicy     {new['response']!r}")
 
 
-def policy_folders(run: Path, which: str) -> tuple[Path, Path]:
-    """Adapter folders of the policy and of the value model that belongs to it."""
-    from ppolm.runs.run_folder import find_checkpoint, read_run_config
+def policy_folders(run: Path, which: str) -> tuple[Path, Path, Path]:
+    """Adapter folders of the policy and its value model, and the file with the scale of their rewards."""
+    from ppolm.runs.resume import find_best, find_checkpoint
 
     if which == "best":
-        read_run_config(run)
-        if not (run / "best").is_dir():
-            raise RunFolderError(f"Run {run} has no best/ yet. Use --policy last.")
-        return run / "best", run / "best" / "value"
+        best = find_best(run)
+        return best, best / "value", best / "best.json"
     checkpoint = find_checkpoint(run if which == "last" else Path(which))[1]
-    return checkpoint / "policy", checkpoint / "value"
+    return checkpoint / "policy", checkpoint / "value", checkpoint / "state.json"
 
 
 def held_out_prompts(config: PPOConfig, trainer: PPOTrainer, source: str | None) -> list[Prompt]:

@@ -11,7 +11,7 @@ from ppolm.cli.settings import parse
 from ppolm.config import PPOConfig
 from ppolm.data.load_prompts import load_prompts
 from ppolm.data.prompts import preview
-from ppolm.errors import ConfigError, RunFolderError
+from ppolm.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,8 @@ def main(argv: list[str]) -> None:
     """Print the responses."""
     arguments = parse(GenerateArguments, "ppolm generate", argv)
     prompts = [*arguments.prompt, *(load_prompts(arguments.prompts) if arguments.prompts else ())]
+    if arguments.samples < 1:
+        raise ConfigError(f"samples is {arguments.samples}, expected at least 1.")
     if not prompts:
         raise ConfigError("There is nothing to answer. Give --prompt 'text' or --prompts FILE.")
     from ppolm.base_setup import AdapterSet, BaseModelSetup, new_lora_config
@@ -69,11 +71,17 @@ def main(argv: list[str]) -> None:
                 json.dumps({"prompt": text.prompt.content, "response": text, "ended": text.ended}, ensure_ascii=False)
             )
         else:
-            print(f"prompt    {preview(text.prompt.content)}\nresponse  {str(text).strip()}\n")
+            print(f"prompt    {preview(text.prompt.content)}\nresponse  {printable(str(text).strip())}\n")
+
+
+def printable(text: str) -> str:
+    """Text without the control characters that could drive a terminal."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else repr(letter)[1:-1] for letter in text)
 
 
 def config_and_adapter(arguments: GenerateArguments) -> tuple[PPOConfig, str | None]:
     """The run's configuration, or defaults for a bare model, with what the flags change; and the adapter to load."""
+    from ppolm.runs.resume import find_best
     from ppolm.runs.run_folder import read_run_config
 
     if (arguments.run is None) == (arguments.model is None):
@@ -81,12 +89,7 @@ def config_and_adapter(arguments: GenerateArguments) -> tuple[PPOConfig, str | N
     adapter = arguments.adapter
     if arguments.run is not None:
         config = read_run_config(Path(arguments.run))
-        if adapter is None:
-            adapter = str(Path(arguments.run) / "best")
-            if not Path(adapter).is_dir():
-                raise RunFolderError(
-                    f"Run {arguments.run} has no best/ yet. Give --adapter with one of its checkpoints' policy."
-                )
+        adapter = adapter or str(find_best(Path(arguments.run)))
     else:
         config = PPOConfig(model_name=str(arguments.model), max_new_tokens=64)
     given = {name: getattr(arguments, name) for name in ("max_new_tokens", "temperature", "top_k", "top_p")}

@@ -35,7 +35,8 @@ def parse_train(argv: Sequence[str]) -> TrainArguments:
     if config is not None:
         settings = PPOConfig.from_yaml(config)
     elif resume is not None:
-        from ppolm.runs.run_folder import find_checkpoint, read_run_config
+        from ppolm.runs.resume import find_checkpoint
+        from ppolm.runs.run_folder import read_run_config
 
         settings = read_run_config(find_checkpoint(Path(resume))[0])
     else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from ppolm.cli.settings import parse_train
 from ppolm.data.load_prompts import load_prompts
 from ppolm.errors import ConfigError
@@ -17,7 +19,15 @@ def main(argv: list[str]) -> None:
             "dataset name."
         )
     from ppolm.ppo_trainer import PPOTrainer
+    from ppolm.ppo_trainer.training_run import run_path
+    from ppolm.runs.resume import find_checkpoint, refuse_changes
+    from ppolm.runs.run_folder import read_run_config, refuse_used_folder
 
+    if arguments.resume is None:  # say what is wrong before anything large is loaded
+        refuse_used_folder(run_path(config))
+    else:
+        run = find_checkpoint(Path(arguments.resume))[0]
+        refuse_changes(read_run_config(run).to_dict(), config, run)
     prompts = load_prompts(config.prompts, config.dataset_split)
     held_out = None if config.eval_prompts is None else load_prompts(config.eval_prompts, config.dataset_split)
     trainer = PPOTrainer(config)

@@ -89,7 +89,7 @@ RULES: tuple[Rule, ...] = (
         (
             *("warmup_steps", "value_warmup_steps", "weight_decay", "value_coef", "entropy_coef", "kl_coef", "top_k"),
             *("missing_eos_penalty", "reward_retries", "eval_every", "min_delta", "table_every", "samples_per_step"),
-            *("seed", "eval_seed", "learning_rate", "value_learning_rate"),
+            *("learning_rate", "value_learning_rate"),
         ),
     ),
     (
@@ -100,6 +100,7 @@ RULES: tuple[Rule, ...] = (
             *("collapse_reward_drop", "collapse_kl"),
         ),
     ),
+    (lambda x: 0 <= x < 2**63, "between 0 and 2^63 - 1", ("seed", "eval_seed")),
     (lambda x: 0 <= x <= 1, "between 0 and 1", ("gamma", "lam")),
     (lambda x: 0 < x <= 1, "greater than 0 and at most 1", ("top_p",)),
     (lambda x: 0 <= x < 1, "at least 0 and less than 1", ("lora_dropout", "eval_fraction", "collapse_entropy")),

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ppolm.data.hub import offline_unless_reachable
 from ppolm.data.prompts import Prompt, as_prompt
 from ppolm.errors import DataError
 
@@ -38,7 +39,7 @@ def _read_file(path: Path) -> Iterator[Row]:
     name = path.name.lower().removesuffix(".gz")
     readers = {
         ".jsonl": _read_jsonl,
-        ".json": _read_jsonl,
+        ".json": _read_json,
         ".csv": _read_csv,
         ".parquet": _read_parquet,
         ".txt": _read_text,
@@ -71,6 +72,21 @@ def _read_jsonl(path: Path) -> Iterator[Row]:
                     raise DataError(f"{where} is not JSON: {error}. Each line must be one JSON object.") from None
 
 
+def _read_json(path: Path) -> Iterator[Row]:
+    """A JSON array of rows, or what is called .json but is one object per line."""
+    with _open(path) as file:
+        is_array = file.read(4096).lstrip().startswith("[")
+        file.seek(0)
+        if not is_array:
+            yield from _read_jsonl(path)
+            return
+        try:
+            rows = json.load(file)
+        except json.JSONDecodeError as error:
+            raise DataError(f"Prompts file {path} is not JSON: {error}.") from None
+    yield from ((f"{path}, item {number},", row) for number, row in enumerate(rows, 1))
+
+
 def _read_csv(path: Path) -> Iterator[Row]:
     with _open(path) as file:
         reader = csv.DictReader(file)
@@ -100,15 +116,15 @@ def _read_parquet(path: Path) -> Iterator[Row]:
 def _read_dataset(name: str, split: str) -> Iterator[Row]:
     import datasets
 
-    from ppolm.base_setup.base_setup import hub_is_reachable
-
-    try:
-        rows = datasets.load_dataset(name, split=split)
-    except Exception as error:  # the library raises many kinds
-        offline = "" if hub_is_reachable() else " The Hugging Face Hub cannot be reached."
-        raise DataError(
-            f"Prompts {name!r} are neither a file nor a dataset that loads.{offline} "
-            f"Give a .jsonl, .csv, .parquet or .txt file. ({type(error).__name__}: {str(error).splitlines()[0]})"
-        ) from error
+    with offline_unless_reachable() as reachable:
+        try:
+            rows = datasets.load_dataset(name, split=split)
+        except Exception as error:  # the library raises many kinds
+            offline = "" if reachable else " The Hugging Face Hub cannot be reached."
+            reason = " ".join(str(error).split())[:200]
+            raise DataError(
+                f"Prompts {name!r} are neither a file nor a dataset that loads.{offline} "
+                f"Give a .jsonl, .csv, .parquet or .txt file. ({type(error).__name__}: {reason})"
+            ) from error
     for number, row in enumerate(rows, 1):
         yield f"{name} ({split}), row {number},", row

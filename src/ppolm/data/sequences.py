@@ -13,13 +13,12 @@ from torch import Tensor
 class Microbatch:
     """Right-padded ids of some sequences, and where in them their states stand.
 
-    ``sequences`` are indices into the TokenSequences; ``rows`` are the flat positions of their actions there.
+    ``rows`` are the flat positions of the actions among all actions of the TokenSequences.
     """
 
     input_ids: Tensor  # [B, T]
     state_index: Tensor  # [n], into the flattened B*T positions
     actions: Tensor  # [n]
-    sequences: Tensor  # [B]
     rows: Tensor  # [n]
 
 
@@ -57,7 +56,6 @@ class TokenSequences:
             input_ids=input_ids.to(device),
             state_index=torch.cat(state_index).to(device),
             actions=torch.cat([self.actions[i] for i in indices]).to(device),
-            sequences=torch.tensor(indices),
             rows=torch.cat(rows),
         )
 

@@ -40,14 +40,19 @@ class Evaluator:
             trainer.generator.engine, trainer.models.setup, Sampling.of(config), config.eval_seed, samples_per_prompt=1
         )
         pairs, texts = SequenceGenerator(generator, trainer.attributor).generate_sequences(self.prompts)
-        rewards = trainer.reward_computer.compute_rewards(self.prompts, texts)
-        scores = trainer.reward_computer.normalize_rewards(rewards, pairs.ended, update=False)
+        rewarder = trainer.reward_computer
+        failures, components = rewarder.failures, rewarder.components
+        rewards = rewarder.compute_rewards(self.prompts, texts)
+        failed, rewarder.failures, rewarder.components = rewarder.failures - failures, failures, components
+        scores = rewarder.normalize_rewards(rewards, pairs.ended, update=False)
         pairs = add_kl_to_sa_pairs(pairs, config.kl_estimator)
         pairs = adjust_rewards_with_kl(pairs, scores, trainer.kl.reward_coef, config.whiten_rewards)
         pairs = trainer.value_adder.add_values_to_sa_pairs(pairs)
         pairs = trainer.advantage_comp.add_advantages(pairs)
         entropy = trainer.models.policy.entropies(pairs.sequences, config.temperature, config.microbatch_tokens)
-        metrics = {"step": float(trainer.step)} | table_metrics(pairs, rewards, config.value_target)
+        metrics: dict[str, float] = {"step": trainer.step, "reward_failures": failed} | table_metrics(
+            pairs, rewards, config.value_target
+        )
         metrics["entropy"] = float(entropy.double().mean())
         self.samples = [
             {"prompt": text.prompt.content, "response": str(text), "reward": reward}

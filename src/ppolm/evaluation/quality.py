@@ -6,7 +6,9 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-WORD = re.compile(r"[a-z0-9]+")
+CJK = "\u3040-\u30ff\u3400-\u9fff"
+WORD = re.compile(rf"[{CJK}]|(?:(?![{CJK}])[^\W_])+")
+"""A run of letters and digits of any script; in Chinese and Japanese, which have no spaces, a character."""
 
 
 def words(text: str) -> list[str]:

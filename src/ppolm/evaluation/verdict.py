@@ -120,10 +120,12 @@ def allowed_drop(first: Mapping[str, float], now: Mapping[str, float], deviation
     """``deviations`` times the pooled deviation of the rewards, but at least what chance explains.
 
     The difference of two means of n responses has the deviation σ √(2/n); a fall within three of those is no evidence,
-    so a handful of held-out prompts cannot stop a run.
+    and of fewer than eight responses not even the deviation is known: a handful of prompts cannot stop a run.
     """
     if not {"reward_std", "num_responses"} <= first.keys() & now.keys():
         return math.inf
-    pooled = math.sqrt((first["reward_std"] ** 2 + now["reward_std"] ** 2) / 2)
     count = min(first["num_responses"], now["num_responses"])
+    if count < 8:
+        return math.inf
+    pooled = math.sqrt((first["reward_std"] ** 2 + now["reward_std"] ** 2) / 2)
     return pooled * max(deviations, 3 * math.sqrt(2 / count))

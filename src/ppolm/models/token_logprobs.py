@@ -22,8 +22,8 @@ def token_logprobs(
     """log π(a|s) = z_a − log Σ_v exp(z_v) and entropy H = log Σ exp(z) − Σ π z, with z = logits / temperature.
 
     ``hidden`` [n, d] are the states, ``actions`` [n] the tokens; both answers are [n] in float32. The entropy is zeros
-    unless it is asked for, and has gradients only if it is to be trained. Logits are made in chunks; when gradients are needed and there are several chunks, each is computed again in the backward pass
-    instead of being kept.
+    unless it is asked for, and has gradients only if it is to be trained. Logits are made in chunks; when gradients
+    are needed and there are several chunks, each is computed again in the backward pass instead of being kept.
     """
 
     def chunk(states: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:

@@ -34,7 +34,7 @@ class ModelTrainer:
         self.policy, self.value, self.config, self.kl = policy, value, config, kl
         self.random = torch.Generator().manual_seed(config.seed)
         self.metrics: dict[str, float] = {}
-        """Means over the updates of the last call of each training method."""
+        """Means over the updates since ``set_step``."""
 
         def updater(name: str, model: BaseModel, rate: float) -> Updater:
             rules = (config.adam_eps, config.weight_decay, config.max_grad_norm, config.max_skipped_updates)
@@ -44,7 +44,8 @@ class ModelTrainer:
         self.value_updater = updater("value", value, config.value_learning_rate)
 
     def set_step(self, step: int, total_steps: int | None) -> None:
-        """Set both learning rates for PPO step ``step`` (from 0)."""
+        """Begin PPO step ``step`` (from 0): both learning rates, and no metrics yet."""
+        self.metrics = {}
         factor = learning_rate_factor(step, total_steps, self.config.lr_schedule, self.config.warmup_steps)
         self.policy_updater.set_learning_rate(factor)
         self.value_updater.set_learning_rate(factor)

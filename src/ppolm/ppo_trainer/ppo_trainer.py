@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ppolm.advantage import AdvantageComp
 from ppolm.base_setup.model_setup import Models, setup_models
 from ppolm.config import PPOConfig
-from ppolm.data.prompts import as_prompts
+from ppolm.data.prompts import Prompt, as_prompts
 from ppolm.experience_buffer import ExperienceBuffer
 from ppolm.ppo_trainer.generator import SequenceGenerator
 from ppolm.ppo_trainer.model_trainer import ModelTrainer
@@ -21,7 +21,7 @@ from ppolm.ppo_trainer.step_metrics import Stopwatch, step_metrics
 from ppolm.ppo_trainer.value_adder import ValueAdder
 from ppolm.reward_kl import add_kl_to_sa_pairs, adjust_rewards_with_kl
 from ppolm.reward_kl.kl_controller import KLController
-from ppolm.rewards.build import build_rewards
+from ppolm.rewards.build import build_rewards, named_rewards
 from ppolm.rollout.generator import Generator
 from ppolm.rollout.sampling import Sampling
 from ppolm.token_attribution.token_attribution import TokenAttributor
@@ -49,19 +49,21 @@ class PPOTrainer:
         advantage_comp: AdvantageComp | None = None,
         buffer: ExperienceBuffer | None = None,
         model_trainer: ModelTrainer | None = None,
-        evaluator: Evaluator | None = None,
+        evaluator: Callable[[PPOTrainer, Sequence[Prompt]], Evaluator] | None = None,
     ) -> None:
-        """``reward``: a function ``(prompts, responses, **columns)``, or several by name, for the configured one."""
+        """``reward`` takes the place of the configured one: ``(prompts, responses, **columns)``, or several by name.
+
+        ``evaluator`` makes an Evaluator of this trainer and the held-out prompts, once ``train`` knows them.
+        """
         if reward is not None:
-            names = tuple(reward) if isinstance(reward, dict) else (getattr(reward, "__name__", "reward"),)
-            config = dataclasses.replace(config, reward=names, reward_weights=config.reward_weights)
+            reward = named_rewards(reward)
+            config = dataclasses.replace(config, reward=tuple(reward))
         self.config = config
         self.models = models or setup_models(config)
         setup, policy, sft, value = self.models.setup, self.models.policy, self.models.sft, self.models.value
         budget = config.microbatch_tokens
-        self.kl = KLController(
-            config.kl_coef, config.kl_placement, config.adaptive_kl, config.kl_target, config.kl_horizon
-        )
+        kl = KLController(config.kl_coef, config.kl_placement, config.adaptive_kl, config.kl_target, config.kl_horizon)
+        self.kl = kl if model_trainer is None else model_trainer.kl
         self.generator = generator or Generator(
             policy, setup, Sampling.of(config), config.seed, config.samples_per_prompt
         )
@@ -82,7 +84,7 @@ class PPOTrainer:
         # An empty buffer is false, and still the one to use.
         self.buffer = ExperienceBuffer(config.buffer_capacity, config.replay_rollouts) if buffer is None else buffer
         self.model_trainer = model_trainer or ModelTrainer(policy, value, config, self.kl)
-        self.evaluator = evaluator
+        self.make_evaluator = evaluator
         self.step = 0
         self.total_steps: int | None = None
         """PPO steps of the whole run, once ``train`` knows them; the learning-rate schedule ends there."""

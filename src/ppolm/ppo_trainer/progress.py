@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +22,9 @@ class Progress:
 
     def step(self, metrics: Mapping[str, Any]) -> None:
         """One PPO step is over."""
-        shown = {short: f"{metrics[name]:.3g}" for name, short in SHOWN.items() if name in metrics}
+        shown = {
+            short: f"{metrics[name]:.3g}" for name, short in SHOWN.items() if math.isfinite(metrics.get(name, math.nan))
+        }
         self.bar.set_postfix(shown)
         self.bar.update()
         if not self.on_terminal:

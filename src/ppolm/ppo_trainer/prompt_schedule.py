@@ -49,7 +49,8 @@ class PromptSchedule:
 
     def fingerprint(self) -> str:
         """Changes when the prompts do: a resumed run must see the same ones."""
-        contents = [[prompt.content for prompt in prompts] for prompts in (self.train, self.held_out)]
+        parts = (self.train, self.held_out)
+        contents = [[[prompt.content, dict(prompt.columns)] for prompt in prompts] for prompts in parts]
         return hashlib.sha256(json.dumps(contents, default=str).encode()).hexdigest()
 
 
@@ -64,7 +65,7 @@ def plan_prompts(
 ) -> PromptSchedule:
     """Check all prompts before the first step, and hold some out if no evaluation prompts are given."""
     train = _fitting(as_prompts(prompts), config, generator)
-    if eval_prompts is not None:
+    if eval_prompts is not None and config.eval_every:
         held_out = _fitting(as_prompts(eval_prompts), config, generator)[: config.max_eval_prompts]
     elif config.eval_every:
         count = min(int(len(train) * config.eval_fraction), config.max_eval_prompts)

@@ -38,7 +38,8 @@ class TrainingResults:
         if self.performance:
             best = self.performance
             change = f"{best.first_reward:.4g} at the start, {best.best_reward:.4g} at its best (step {best.best_step})"
-            lines.append(f"Held-out reward: {change}.")
+            count = self.evaluations[-1].get("num_responses", 0)
+            lines.append(f"Held-out reward: {change}, {best.avg_reward:.4g} at the end ({count} responses each).")
         if self.stopped == "collapsed":
             lines.append("The last policy has collapsed; use the best one instead.")
         return "\n".join([*lines, f"Best policy: {self.best_dir}", f"Run folder:  {self.run_dir}"])

@@ -19,6 +19,10 @@ from ppolm.rollout.generated_text import GeneratedText
 log = logging.getLogger(__name__)
 
 
+TAKEN = frozenset({"prompts", "responses", "self"})
+"""Names that a reward's own arguments have: data columns called so are not passed on."""
+
+
 class RewardComputer:
     """The weighted sum of one or several rewards, and what is done to it before it enters training."""
 
@@ -91,6 +95,6 @@ def _prompts_of(prompts: Sequence[Any], texts: Sequence[str]) -> tuple[list[Any]
         owners = as_prompts(prompts)
         if len(owners) != len(texts):
             raise RewardError(f"{len(owners)} prompts for {len(texts)} responses: give one prompt per response.")
-    names = sorted({name for owner in owners for name in owner.columns} - {"prompts", "responses"})
+    names = sorted({name for owner in owners for name in owner.columns} - TAKEN)
     columns = {name: [owner.columns.get(name) for owner in owners] for name in names}
     return [owner.content for owner in owners], columns

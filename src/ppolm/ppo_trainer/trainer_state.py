@@ -30,8 +30,7 @@ def save_state(trainer: PPOTrainer, evaluator: Evaluator | None, folder: Path, *
     )
     state = {
         "step": trainer.step,
-        "kl_coef": trainer.kl.coef,
-        "normalizer": trainer.reward_computer.normalizer.state_dict(),
+        **scale_state(trainer),
         "reward_failures": trainer.reward_computer.failures,
         "evicted_tokens": trainer.buffer.evicted_tokens,
         "updaters": {updater.name: updater.state_dict() for updater in _updaters(trainer)},
@@ -56,8 +55,7 @@ def load_state(trainer: PPOTrainer, evaluator: Evaluator | None, folder: Path) -
         for name, value in load_file(folder / "random.safetensors").items():
             generators[name].set_state(value)
         trainer.step = int(state["step"])
-        trainer.kl.coef = float(state["kl_coef"])
-        trainer.reward_computer.normalizer.load_state_dict(state["normalizer"])
+        load_scale_state(trainer, state)
         trainer.reward_computer.failures = int(state["reward_failures"])
         trainer.buffer.evicted_tokens = int(state["evicted_tokens"])
         tokenizer = trainer.models.setup.tokenizer
@@ -67,6 +65,17 @@ def load_state(trainer: PPOTrainer, evaluator: Evaluator | None, folder: Path) -
         return dict(state["progress"])
     except (KeyError, ValueError, RuntimeError, OSError, SafetensorError, ModelError) as error:
         raise RunFolderError(f"Checkpoint {folder} does not fit this run: {type(error).__name__}: {error}") from error
+
+
+def scale_state(trainer: PPOTrainer) -> dict[str, Any]:
+    """What decides the scale of rewards, and with it the meaning of values."""
+    return {"kl_coef": trainer.kl.coef, "normalizer": trainer.reward_computer.normalizer.state_dict()}
+
+
+def load_scale_state(trainer: PPOTrainer, state: dict[str, Any]) -> None:
+    """Bring rewards to the scale they had."""
+    trainer.kl.coef = float(state["kl_coef"])
+    trainer.reward_computer.normalizer.load_state_dict(state["normalizer"])
 
 
 def _updaters(trainer: PPOTrainer) -> tuple[Updater, Updater]:

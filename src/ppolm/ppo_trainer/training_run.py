@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ppolm.errors import RunFolderError, TrainingDivergedError
+from ppolm.errors import ConfigError, RunFolderError, TrainingDivergedError
 from ppolm.evaluation.evaluator import Evaluator
 from ppolm.evaluation.verdict import Convergence, judge, judge_run
 from ppolm.ppo_trainer.progress import Progress
 from ppolm.ppo_trainer.prompt_schedule import plan_prompts
 from ppolm.ppo_trainer.results import TrainingResults
-from ppolm.ppo_trainer.trainer_state import load_state, save_state
+from ppolm.ppo_trainer.trainer_state import load_state, save_state, scale_state
 from ppolm.runs.report import write_report
-from ppolm.runs.run_folder import RunFolder, find_checkpoint
+from ppolm.runs.resume import find_checkpoint, refuse_changes
+from ppolm.runs.run_folder import RunFolder, read_run_config
 
 if TYPE_CHECKING:
+    from ppolm.config import PPOConfig
     from ppolm.ppo_trainer.ppo_trainer import PPOTrainer
 
-log = logging.getLogger(__name__)
+
+def run_path(config: PPOConfig) -> Path:
+    """Where a new run goes."""
+    name = config.run_name or f"{Path(config.model_name).name}-{datetime.now():%Y%m%d-%H%M%S}"
+    return Path(config.output_dir) / name
 
 
 class TrainingRun:
@@ -37,28 +42,36 @@ class TrainingRun:
         resume: str | Path | None,
     ) -> None:
         self.trainer, self.config = trainer, trainer.config
+        if trainer.step and resume is None:
+            raise ConfigError(
+                f"This trainer has already taken {trainer.step} PPO steps, and a run starts from the reference. "
+                "Make a new PPOTrainer, or resume."
+            )
         self.schedule = plan_prompts(self.config, trainer.generator, prompts, num_epochs, eval_prompts)
         trainer.total_steps = self.schedule.total_steps
-        held_out = self.schedule.held_out if self.config.eval_every else []
-        self.evaluator = trainer.evaluator or (Evaluator(trainer, held_out) if held_out else None)
+        make_evaluator = trainer.make_evaluator or Evaluator
+        self.evaluator = make_evaluator(trainer, self.schedule.held_out) if self.schedule.held_out else None
         self.metrics: list[dict[str, Any]] = []
-        self.convergence = Convergence("not evaluated", ("there are no evaluation prompts",))
+        why = "there are no evaluation prompts" if self.config.eval_every else "eval_every is 0"
+        self.convergence = Convergence("not evaluated", (why,))
         if resume is None:
-            trainer.step = 0
-            self.folder = RunFolder.create(Path(self.config.output_dir) / self._name(), self.config)
+            self.folder = RunFolder.create(run_path(self.config), self.config)
         else:
             self._resume(Path(resume))
 
-    def _name(self) -> str:
-        model = Path(self.config.model_name).name
-        return self.config.run_name or f"{model}-{datetime.now():%Y%m%d-%H%M%S}"
-
     def _resume(self, path: Path) -> None:
         run, checkpoint = find_checkpoint(path)
-        self.folder = RunFolder.open(run, self.config)
+        refuse_changes(read_run_config(run).to_dict(), self.config, run)
         progress = load_state(self.trainer, self.evaluator, checkpoint)
+        refuse_changes(progress["config"], self.config, checkpoint)
         if progress["prompts"] != self.schedule.fingerprint():
             raise RunFolderError(f"Run {run} was started with other prompts. Resume it with the same ones.")
+        if self.config.lr_schedule != "constant" and progress["total_steps"] != self.schedule.total_steps:
+            raise RunFolderError(
+                f"Run {run} was started for {progress['total_steps']} steps, and its {self.config.lr_schedule} "
+                f"schedule depends on that; it cannot become {self.schedule.total_steps}. Start a new run."
+            )
+        self.folder = RunFolder.open(run, self.config)
         if self.evaluator and self.evaluator.history:
             self.convergence = judge(self.evaluator.history, self.evaluator.limits)[1]
 
@@ -69,12 +82,14 @@ class TrainingRun:
         try:
             if self.evaluator and not self.evaluator.history:
                 self._evaluate(progress)
+            if trainer.step == 0:  # so that there is something to go on from, whatever happens in the first steps
+                self.folder.save_checkpoint(0, self._fill_checkpoint)
             while trainer.step < total and not self.convergence.should_stop:
                 self._step(progress)
         except TrainingDivergedError as error:
-            saved = self.folder.checkpoints()
-            last = f"The last good checkpoint is {saved[-1]}." if saved else "No checkpoint had been written yet."
-            raise TrainingDivergedError(f"{error} {last}") from error
+            last = f"The last good checkpoint is {self.folder.checkpoints()[-1]}."
+            advice = "Start a new run with a lower learning_rate or a higher kl_coef."
+            raise TrainingDivergedError(f"{error} {last} {advice}") from error
         finally:
             progress.close()
             self.folder.close()
@@ -110,7 +125,7 @@ class TrainingRun:
         self.folder.log_metrics({**metrics, "status": self.convergence.status}, kind="eval")
         self.folder.log_samples(int(metrics["step"]), self.evaluator.samples, kind="eval")
         progress.say(
-            f"evaluation at step {metrics['step']:.0f}: reward {metrics['avg_reward']:.4g}  kl {metrics['kl']:.3g}  "
+            f"evaluation at step {metrics['step']}: reward {metrics['avg_reward']:.4g}  kl {metrics['kl']:.3g}  "
             f"entropy {metrics['entropy']:.3g}  length {metrics['response_length']:.1f}  "
             f"{self.convergence.status}: {'; '.join(self.convergence.reasons)}"
         )
@@ -121,12 +136,19 @@ class TrainingRun:
         def fill(folder: Path) -> None:
             self.trainer.models.policy.save(folder)
             self.trainer.models.value.save(folder / "value")
-            (folder / "best.json").write_text(json.dumps(about, indent=1))
+            (folder / "best.json").write_text(json.dumps(about | scale_state(self.trainer), indent=1))
 
         self.folder.save_best(fill)
 
     def _fill_checkpoint(self, folder: Path) -> None:
-        save_state(self.trainer, self.evaluator, folder, prompts=self.schedule.fingerprint())
+        save_state(
+            self.trainer,
+            self.evaluator,
+            folder,
+            prompts=self.schedule.fingerprint(),
+            total_steps=self.schedule.total_steps,
+            config=self.config.to_dict(),
+        )
 
     def _results(self) -> TrainingResults:
         stopped = self.convergence.status if self.convergence.should_stop else "finished"

@@ -19,12 +19,13 @@ class ValueAdder:
     def __init__(self, value_model: ValueModel, token_budget: int) -> None:
         self.value_model, self.token_budget = value_model, token_budget
 
-    def add_values(self, states: SAPairs | Sequence[str]) -> Tensor:
-        """V(s) [N] of the states of a table, one forward pass per sequence; or of states given as text."""
+    def add_values(self, states: SAPairs | Sequence[str | Mapping[str, Any]]) -> Tensor:
+        """V(s) [N] of the states of a table, one forward pass per sequence; or of states, or pairs, as text."""
         if isinstance(states, SAPairs):
             return self.value_model.values(states.sequences, self.token_budget)
         encode = self.value_model.setup.tokenizer.encode
-        contexts = [torch.tensor(encode(state)) for state in states]
+        texts = [state["state"] if isinstance(state, Mapping) else state for state in states]
+        contexts = [torch.tensor(encode(text)) for text in texts]
         # Values are read before an action; for a bare state any action will do.
         placeholders = [torch.zeros(1, dtype=torch.long)] * len(contexts)
         return self.value_model.values(TokenSequences(contexts, placeholders), self.token_budget)

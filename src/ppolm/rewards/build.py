@@ -14,15 +14,20 @@ from ppolm.rewards.http_reward import HTTPReward
 from ppolm.rewards.protocol import Reward
 
 
-def build_rewards(config: PPOConfig, reward_model: RewardModel | None, own: Any = None) -> dict[str, Reward]:
-    """The configured rewards by name, or the user's ``own``: a function, or a mapping of several by name."""
+def named_rewards(own: Any) -> dict[str, Any]:
+    """A user's own reward, or several, by name."""
+    named = dict(own) if isinstance(own, Mapping) else {getattr(own, "__name__", type(own).__name__): own}
+    for name, function in named.items():
+        if not callable(function):
+            raise RewardError(f"reward {name} is {type(function).__name__}, expected a function (prompts, responses).")
+    return named
+
+
+def build_rewards(
+    config: PPOConfig, reward_model: RewardModel | None, own: Mapping[str, Any] | None = None
+) -> dict[str, Reward]:
+    """The user's own rewards if there are any, else the configured ones, by name."""
     if own is not None:
-        own = own if isinstance(own, Mapping) else {getattr(own, "__name__", type(own).__name__): own}
-        for name, function in own.items():
-            if not callable(function):
-                raise RewardError(
-                    f"reward {name} is {type(function).__name__}, expected a function (prompts, responses)."
-                )
         return {name: FunctionReward(function, name, config.reward_timeout) for name, function in own.items()}
     return {name: build_reward(name, config, reward_model) for name in config.reward}
 
@@ -38,7 +43,8 @@ def build_reward(name: str, config: PPOConfig, reward_model: RewardModel | None)
     if ":" in name:
         return FunctionReward(load_function(name), name, config.reward_timeout)
     raise RewardError(
-        f"Reward {name!r} is not understood. Expected model, module:function, path/file.py:function or http(s)://..."
+        f"Reward {name!r} is not understood. Expected model, module:function, path/file.py:function or http(s)://... "
+        "(One that was passed to PPOTrainer from Python is known only there: name it with --reward.)"
     )
 
 
@@ -55,7 +61,10 @@ class ModelReward:
 
 def weighted_sum(scores: Sequence[Score], weights: Sequence[float]) -> Score:
     """Σ w · score of one response. Once one reward is per token, the others join it on the last token."""
-    length = max((len(score) for score in scores if not isinstance(score, (int, float))), default=0)
+    sizes = {len(score) for score in scores if not isinstance(score, (int, float))}
+    if len(sizes) > 1:
+        raise RewardError(f"Rewards per token of one response differ in length: {sorted(sizes)}.")
+    length = max(sizes, default=0)
     summed = [0.0] * max(length, 1)
     for weight, score in zip(weights, scores, strict=True):
         tokens = [*[0.0] * (len(summed) - 1), score] if isinstance(score, (int, float)) else score

@@ -20,7 +20,10 @@ class FunctionReward:
 
     def __init__(self, function: Callable[..., Any], name: str, timeout: float) -> None:
         self.function, self.name, self.timeout = function, name, timeout
-        parameters = inspect.signature(function).parameters.values()
+        try:
+            parameters = list(inspect.signature(function).parameters.values())
+        except ValueError:  # some built-in functions do not tell; they get no columns
+            parameters = []
         self.takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
         self.takes = {parameter.name for parameter in parameters}
 
@@ -42,6 +45,8 @@ class FunctionReward:
         thread.join(self.timeout)
         if thread.is_alive():
             raise RewardCallError(f"Reward {self.name} took longer than reward_timeout {self.timeout:g} s.")
+        if raised and not isinstance(raised[0], (Exception, KeyboardInterrupt)):
+            raise RewardCallError(f"Reward {self.name} tried to end the program ({raised[0]!r}).")
         if raised:
             raise raised[0]
         return answer[0]

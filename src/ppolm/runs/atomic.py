@@ -23,7 +23,11 @@ def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
     temporary = path.with_name(f".{path.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
-    fill(temporary)
+    try:
+        fill(temporary)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
     files = {str(file.relative_to(temporary)): describe(file) for file in sorted(temporary.rglob("*")) if file.is_file()}
     (temporary / MANIFEST).write_text(json.dumps(files, indent=1))
     for file in temporary.rglob("*"):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ppolm.runs.run_folder import read_metrics
+from ppolm.runs.metrics_log import read_metrics
 
 if TYPE_CHECKING:
     from ppolm.ppo_trainer.results import TrainingResults
@@ -18,7 +18,7 @@ Rows = Sequence[dict[str, Any]]
 PLOTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "reward": ("Reward per response", ("avg_reward",)),
     "kl": ("KL to the reference, per response", ("kl",)),
-    "losses": ("Loss", ("policy_loss", "value_loss")),
+    "losses": ("Losses, per token", ("policy_loss", "value_loss")),
     "entropy": ("Policy entropy, per token", ("entropy",)),
     "value_accuracy": ("Value accuracy (explained variance)", ("value_accuracy",)),
     "length": ("Response length, tokens", ("response_length",)),
@@ -42,22 +42,22 @@ def write_report(results: TrainingResults) -> None:
 def _plot(path: Path, title: str, names: Sequence[str], train: Rows, evaluations: Rows) -> bool:
     from matplotlib.figure import Figure  # no global state, no display
 
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.add_subplot()
+    figure = Figure(figsize=(7, 4 * len(names)), layout="constrained")
+    figure.suptitle(title)
     drawn = 0
-    for name in names:
+    for axes, name in zip(figure.subplots(len(names), squeeze=False)[:, 0], names, strict=True):
         for rows, label, style in ((train, "training", "-"), (evaluations, "held-out", "o--")):
             points = [(row["step"], row[name]) for row in rows if row.get(name) is not None]
             if points:
-                many = len(names) > 1
-                axes.plot(*zip(*points, strict=True), style, label=f"{name} ({label})" if many else label, markersize=4)
+                axes.plot(*zip(*points, strict=True), style, label=label, markersize=4)
                 drawn += 1
+        axes.set_xlabel("PPO step")
+        axes.set_ylabel(name)
+        axes.grid(alpha=0.3)
+        if axes.lines:
+            axes.legend(frameon=False)
     if not drawn:
         return False
-    axes.set_title(title)
-    axes.set_xlabel("PPO step")
-    axes.grid(alpha=0.3)
-    axes.legend(frameon=False)
     figure.savefig(path, dpi=120)
     return True
 

@@ -24,13 +24,17 @@ class TokenAttributor:
         self.temperature, self.token_budget = temperature, token_budget
         self.recompute_logprobs = recompute_logprobs
 
-    def extract_pairs(self, text: Sequence[GeneratedText], logprobs: Sequence[Tensor]) -> SAPairs:
-        """The table of some responses, with ``logprob_policy``, ``logprob_ref`` and the sampler's ``logprob_sampler``.
+    def extract_pairs(
+        self, text: GeneratedText | Sequence[GeneratedText], logprobs: Tensor | Sequence[Tensor]
+    ) -> SAPairs:
+        """The table of one or more responses with ``logprob_policy``, ``logprob_ref`` and ``logprob_sampler``.
 
         Sampling runs token by token with a cache, scoring runs whole sequences: their roundings differ. Policy and
         reference are therefore scored by the same pass over the same microbatches (unless ``recompute_logprobs`` is
         off), so that equal models have a KL of exactly 0.
         """
+        if isinstance(text, GeneratedText):
+            text, logprobs = [text], [torch.as_tensor(logprobs)]
         if not text or not all(isinstance(item, GeneratedText) for item in text):
             raise DataError("extract_pairs needs the responses that Generator.generate returned: they carry token ids.")
         if [len(item.token_ids) for item in text] != [len(item) for item in logprobs]:

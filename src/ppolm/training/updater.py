@@ -81,8 +81,7 @@ class Updater:
         log.warning("%s update skipped (%s), %d in a row", self.name, reason, self.skipped_in_a_row)
         if self.skipped_in_a_row >= self.max_skipped:
             raise TrainingDivergedError(
-                f"{self.skipped_in_a_row} {self.name} updates in a row were not finite (the last: {reason}). "
-                "Lower the learning rate or raise kl_coef."
+                f"{self.skipped_in_a_row} {self.name} updates in a row were not finite (the last: {reason})."
             )
 
     def tensors(self) -> dict[str, Tensor]:
