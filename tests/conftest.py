@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 import torch
 import transformers
@@ -18,6 +19,9 @@ from ppolm.base_setup.model_setup import Models, setup_models
 from ppolm.config import PPOConfig
 from tests.tiny_models import make_model_folder
 
+# The same examples every time, however slow the machine is.
+hypothesis.settings.register_profile("steady", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("steady")
 torch.set_num_threads(1)  # tiny models are fastest on one thread, and a busy machine cannot slow them down much
 transformers.utils.logging.disable_progress_bar()
 

@@ -181,6 +181,7 @@ def test_lora_on_the_output_head_is_used_and_trained(make_config: MakeConfig, tm
     assert any(not torch.equal(value, after[name]) for name, value in before.items())
 
 
+@pytest.mark.filterwarnings("ignore:Found missing adapter keys")
 def test_an_adapter_with_missing_layers_is_refused(make_config: MakeConfig, tmp_path: Path) -> None:
     folder = make_sft_adapter(make_config(), tmp_path / "sft")
     weights = load_file(folder / "adapter_model.safetensors")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tyro
+from tqdm import tqdm
 
 from ppolm.cli.settings import parse
 from ppolm.config import PPOConfig
@@ -54,10 +56,13 @@ def main(argv: list[str]) -> None:
     trainer = PPOTrainer(config)
     load_scale_state(trainer, json.loads(state.read_text()))
     evaluator = Evaluator(trainer, held_out_prompts(config, trainer, arguments.prompts))
-    before, answers_before = evaluator.measure(), evaluator.samples  # the untrained policy is the reference
-    trainer.models.policy.load_weights(policy)
-    trainer.models.value.load_weights(value)
-    after, answers_after = evaluator.measure(), evaluator.samples
+    with tqdm(total=2, desc="measuring", unit="policy", disable=not sys.stderr.isatty()) as bar:
+        before, answers_before = evaluator.measure(), evaluator.samples  # the untrained policy is the reference
+        bar.update()
+        trainer.models.policy.load_weights(policy)
+        trainer.models.value.load_weights(value)
+        after, answers_after = evaluator.measure(), evaluator.samples
+        bar.update()
     before.pop("value_accuracy")  # the reference has no value model of its own
     if arguments.json:
         print(json.dumps({"prompts": len(evaluator.prompts), "reference": before, "policy": after}, indent=1))

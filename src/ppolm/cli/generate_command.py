@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tqdm import tqdm
 
 from ppolm.cli.settings import parse
 from ppolm.config import PPOConfig
 from ppolm.data.load_prompts import load_prompts
 from ppolm.data.prompts import preview
 from ppolm.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ppolm.rollout.generated_text import GeneratedText
+
+
+PROMPTS_AT_ONCE = 32
 
 
 @dataclass(frozen=True)
@@ -65,8 +75,15 @@ def main(argv: list[str]) -> None:
         adapters.load("policy", adapter)
     sampling = dataclasses.replace(Sampling.of(config), greedy=arguments.temperature == 0)
     generator = Generator(PolicyModel(adapters), adapters.setup, sampling, arguments.seed, arguments.samples)
-    for text in generator.generate(prompts)[0]:
-        if arguments.json:
+    batches = [prompts[start : start + PROMPTS_AT_ONCE] for start in range(0, len(prompts), PROMPTS_AT_ONCE)]
+    for batch in tqdm(batches, desc="sampling", unit="batch", disable=len(batches) == 1 or not sys.stderr.isatty()):
+        show(generator.generate(batch)[0], arguments.json)
+
+
+def show(texts: list[GeneratedText], as_json: bool) -> None:
+    """Print responses as soon as they are there."""
+    for text in texts:
+        if as_json:
             print(
                 json.dumps({"prompt": text.prompt.content, "response": text, "ended": text.ended}, ensure_ascii=False)
             )

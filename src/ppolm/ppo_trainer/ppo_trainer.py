@@ -107,7 +107,7 @@ class PPOTrainer:
         sa_pairs = adjust_rewards_with_kl(sa_pairs, scores, self.kl.reward_coef, config.whiten_rewards)
         with clock("value"):
             sa_pairs = self.value_adder.add_values_to_sa_pairs(sa_pairs)
-        sa_pairs = self.advantage_comp.add_advantages(sa_pairs)
+        sa_pairs = self.advantage_comp.add_advantages(sa_pairs)  # TD errors, GAE, reward-to-go
         batch = self.buffer.store(sa_pairs)
         with clock("train_value"):
             value_loss = self.model_trainer.train_value_model(batch)
