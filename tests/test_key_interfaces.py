@@ -27,7 +27,7 @@ def trainer(make_config: Callable[..., PPOConfig]) -> PPOTrainer:
 def test_trainer_train_takes_prompts_and_epochs_and_returns_training_results(trainer: PPOTrainer) -> None:
     results = trainer.train(PROMPTS, 2)
     assert isinstance(results, TrainingResults)
-    assert results.steps == 4
+    assert results.steps == 3
     assert Path(results.best_dir, "adapter_model.safetensors").is_file()
 
 

@@ -25,6 +25,7 @@ from ppolm.base_setup.model_setup import Models
 from ppolm.config import PPOConfig
 from ppolm.data.prompts import as_prompts
 from ppolm.errors import RewardError
+from ppolm.ppo_trainer import PPOTrainer
 from ppolm.ppo_trainer.reward_computer import RewardComputer
 from ppolm.reward_kl.reward_normalizer import RewardNormalizer
 from ppolm.rewards import http_reward
@@ -491,6 +492,7 @@ def test_http_reward_sends_and_reads_json(endpoint: Endpoint, texts: list[Genera
     assert body == {
         "prompts": PROMPTS,
         "responses": RESPONSES,
+        "tokens": [text.tokens for text in texts],
         "columns": {"answer": ["yes", "no", "maybe"], "level": [1, 2, 3]},
     }
 
@@ -663,3 +665,26 @@ def test_scores_that_are_reported_are_raw_and_normalising_leaves_them_so() -> No
     raw = mine.compute_rewards(PROMPTS, RESPONSES)
     mine.normalize_rewards(raw, torch.tensor([False] * 3))
     assert raw == [3.0, 3.0, 7.0]
+
+
+def test_several_python_functions_are_given_as_a_list_with_weights(make_config: Callable[..., PPOConfig]) -> None:
+    config = make_config(reward=("vowels", "lengths"), reward_weights=(1.0, 0.5))
+    trainer = PPOTrainer(config, reward=[vowels, lengths])
+    texts, _ = trainer.generator.generate(PROMPTS[:2])
+    plain = [str(text) for text in texts]
+    expected = [v + 0.5 * n for v, n in zip(vowels([], plain), lengths([], plain), strict=True)]
+    assert trainer.reward_computer.compute_rewards(texts) == pytest.approx(expected)
+    with pytest.raises(RewardError, match="same name"):
+        PPOTrainer(config, reward=[vowels, vowels])
+
+
+def test_a_file_without_a_function_says_how_to_name_one(make_config: Callable[..., PPOConfig]) -> None:
+    with pytest.raises(RewardError, match=r"Write mine\.py:function"):
+        build_reward("mine.py", make_config(), None)
+
+
+def test_an_error_in_a_reward_names_the_line_of_the_users_file(tmp_path: Path) -> None:
+    (tmp_path / "faulty.py").write_text("def score(prompts, responses):\n    return [{}['oops']]\n")
+    reward = FunctionReward(load_function(f"{tmp_path}/faulty.py:score"), "faulty", 5)
+    with pytest.raises(RewardError, match=r"faulty\.py, line 2"):
+        RewardComputer({"faulty": reward}).compute_rewards(PROMPTS[:1], RESPONSES[:1])

@@ -303,7 +303,7 @@ def test_data_and_folder_settings_through_the_command(make_config: MakeConfig, t
     config.to_yaml(tmp_path / "config.yaml")
     assert ppolm(["train", "--config", str(tmp_path / "config.yaml")]) == 0
     run = tmp_path / "elsewhere" / "mine"
-    assert len(read_metrics(run)) == 4  # 6 prompts in steps of 4, twice
+    assert [row["num_responses"] for row in read_metrics(run)] == [4, 4, 4]  # 6 prompts, twice, without a gap
     samples = [json.loads(line) for line in (run / "samples.jsonl").read_text().splitlines()]
     assert {sample["prompt"] for sample in samples if sample["kind"] == "eval"} == {"A held-out prompt"}
     assert {sample["prompt"] for sample in samples if sample["kind"] == "train"} <= set(PROMPTS)

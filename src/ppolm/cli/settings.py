@@ -20,7 +20,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class TrainArguments:
-    """PPO fine-tuning. Settings come from --config (YAML), or from the run that --resume names; flags override them."""
+    """PPO fine-tuning. Settings come from --config (YAML), or from the run that --resume names; flags override them.
+
+    A resumed run takes only changes that leave its numbers alone: its length, what it writes, memory, failed rewards.
+    """
 
     settings: Annotated[PPOConfig, tyro.conf.arg(name="")]
     config: str | None = None

@@ -43,6 +43,7 @@ class Evaluator:
         rewarder = trainer.reward_computer
         failures, components = rewarder.failures, rewarder.components
         rewards = rewarder.compute_rewards(self.prompts, texts)
+        parts = {f"reward/{name}": value for name, value in rewarder.components.items()}
         failed, rewarder.failures, rewarder.components = rewarder.failures - failures, failures, components
         scores = rewarder.normalize_rewards(rewards, pairs.ended, update=False)
         pairs = add_kl_to_sa_pairs(pairs, config.kl_estimator)
@@ -53,6 +54,7 @@ class Evaluator:
         metrics: dict[str, float] = {"step": trainer.step, "reward_failures": failed} | table_metrics(
             pairs, rewards, config.value_target
         )
+        metrics |= parts if len(parts) > 1 else {}
         metrics["entropy"] = float(entropy.double().mean())
         self.samples = [
             {"prompt": text.prompt.content, "response": str(text), "reward": reward}

@@ -6,6 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+FEW = 8
+"""Held-out responses below which a difference in reward says little."""
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -91,12 +94,13 @@ def judge_run(history: Sequence[Mapping[str, float]], limits: Limits) -> tuple[P
     performance, convergence = judge(history, limits)
     if convergence.should_stop:
         return performance, convergence
+    count = history[-1].get("num_responses", FEW)
+    doubt = (f"only {count:.0f} held-out responses, so this may be chance",) if count < FEW else ()
     change = f"{performance.first_reward:.4g} -> {performance.best_reward:.4g} at step {performance.best_step}"
     if performance.best_step > int(history[0].get("step", 0)):
-        return performance, Convergence("improved", (f"held-out reward {change}",))
-    return performance, Convergence(
-        "unchanged", (f"no evaluation was above the first, {performance.first_reward:.4g}",)
-    )
+        return performance, Convergence("improved", (f"held-out reward {change}", *doubt))
+    reason = f"no evaluation was above the first, {performance.first_reward:.4g}"
+    return performance, Convergence("unchanged", (reason, *doubt))
 
 
 def collapse_reasons(first: Mapping[str, float], now: Mapping[str, float], limits: Limits) -> tuple[str, ...]:
@@ -125,7 +129,7 @@ def allowed_drop(first: Mapping[str, float], now: Mapping[str, float], deviation
     if not {"reward_std", "num_responses"} <= first.keys() & now.keys():
         return math.inf
     count = min(first["num_responses"], now["num_responses"])
-    if count < 8:
+    if count < FEW:
         return math.inf
     pooled = math.sqrt((first["reward_std"] ** 2 + now["reward_std"] ** 2) / 2)
     return pooled * max(deviations, 3 * math.sqrt(2 / count))

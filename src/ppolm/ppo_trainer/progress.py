@@ -1,4 +1,4 @@
-"""A progress bar on a terminal, plain lines elsewhere."""
+"""A line per step, and below them a progress bar where there is a terminal."""
 
 from __future__ import annotations
 
@@ -17,20 +17,16 @@ class Progress:
 
     def __init__(self, total: int, done: int) -> None:
         self.total = total
-        self.on_terminal = sys.stderr.isatty()
-        self.bar = tqdm(total=total, initial=done, desc="PPO", unit="step", disable=not self.on_terminal)
+        self.bar = tqdm(
+            total=total, initial=done, desc="PPO", unit="step", dynamic_ncols=True, disable=not sys.stderr.isatty()
+        )
 
     def step(self, metrics: Mapping[str, Any]) -> None:
         """One PPO step is over."""
-        shown = {
-            short: f"{metrics[name]:.3g}" for name, short in SHOWN.items() if math.isfinite(metrics.get(name, math.nan))
-        }
-        self.bar.set_postfix(shown)
+        numbers = {short: metrics.get(name, math.nan) for name, short in SHOWN.items()}
+        shown = [f"{short} {value:.3g}" for short, value in numbers.items() if math.isfinite(value)]
+        self.say(f"step {metrics['step']}/{self.total}  {'  '.join(shown)}")
         self.bar.update()
-        if not self.on_terminal:
-            self.say(
-                f"step {metrics['step']}/{self.total}  " + "  ".join(f"{name} {value}" for name, value in shown.items())
-            )
 
     def say(self, line: str) -> None:
         """A line that stays."""

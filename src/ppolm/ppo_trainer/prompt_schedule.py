@@ -31,21 +31,24 @@ class PromptSchedule:
     seed: int
 
     @property
-    def steps_per_epoch(self) -> int:
-        """PPO steps that show every prompt once; the last one may be smaller."""
-        return -(-len(self.train) // self.per_step)
-
-    @property
     def total_steps(self) -> int:
-        """PPO steps of the run."""
-        steps = self.num_epochs * self.steps_per_epoch
+        """PPO steps of the run. Epochs follow each other without a gap, so only the very last batch may be smaller."""
+        steps = -(-self.num_epochs * len(self.train) // self.per_step)
         return steps if self.max_steps is None else min(steps, self.max_steps)
+
+    def epoch(self, step: int) -> int:
+        """The pass over the prompts that PPO step ``step`` (from 0) begins in."""
+        return step * self.per_step // len(self.train)
 
     def batch(self, step: int) -> list[Prompt]:
         """The prompts of PPO step ``step`` (from 0)."""
-        epoch, position = divmod(step, self.steps_per_epoch)
-        order = torch.randperm(len(self.train), generator=seeded(self.seed, epoch)).tolist()
-        return [self.train[i] for i in order[position * self.per_step : (position + 1) * self.per_step]]
+        start, end = step * self.per_step, min((step + 1) * self.per_step, self.num_epochs * len(self.train))
+        places = [divmod(position, len(self.train)) for position in range(start, end)]
+        orders = {epoch: self._order(epoch) for epoch in {epoch for epoch, _ in places}}
+        return [self.train[orders[epoch][place]] for epoch, place in places]
+
+    def _order(self, epoch: int) -> list[int]:
+        return torch.randperm(len(self.train), generator=seeded(self.seed, epoch)).tolist()
 
     def fingerprint(self) -> str:
         """Changes when the prompts do: a resumed run must see the same ones."""
@@ -74,6 +77,18 @@ def plan_prompts(
         train = [train[i] for i in sorted(order[count:])]
     else:
         held_out = []
+    if config.eval_every and not held_out:
+        log.warning(
+            "no prompts are held out (eval_fraction %g of %d), so the run is not evaluated",
+            config.eval_fraction,
+            len(train),
+        )
+    if num_epochs * len(train) < config.prompts_per_step:
+        log.warning(
+            "%d prompts do not fill a batch of %d; num_epochs can be raised",
+            num_epochs * len(train),
+            config.prompts_per_step,
+        )
     if num_epochs < 1:
         raise DataError(f"num_epochs is {num_epochs}, expected at least 1.")
     return PromptSchedule(train, held_out, config.prompts_per_step, num_epochs, config.max_steps, config.seed)

@@ -40,6 +40,8 @@ class TrainingResults:
             change = f"{best.first_reward:.4g} at the start, {best.best_reward:.4g} at its best (step {best.best_step})"
             count = self.evaluations[-1].get("num_responses", 0)
             lines.append(f"Held-out reward: {change}, {best.avg_reward:.4g} at the end ({count} responses each).")
+        if self.metrics and self.metrics[-1]["reward_failures"]:
+            lines.append(f"{self.metrics[-1]['reward_failures']} scores failed and were replaced by default_reward.")
         if self.stopped == "collapsed":
             lines.append("The last policy has collapsed; use the best one instead.")
         return "\n".join([*lines, f"Best policy: {self.best_dir}", f"Run folder:  {self.run_dir}"])

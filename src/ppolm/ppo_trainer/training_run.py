@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -22,6 +23,9 @@ from ppolm.runs.run_folder import RunFolder, read_run_config
 if TYPE_CHECKING:
     from ppolm.config import PPOConfig
     from ppolm.ppo_trainer.ppo_trainer import PPOTrainer
+
+
+log = logging.getLogger(__name__)
 
 
 def run_path(config: PPOConfig) -> Path:
@@ -80,10 +84,12 @@ class TrainingRun:
         trainer, total = self.trainer, self.schedule.total_steps
         progress = Progress(total, trainer.step)
         try:
-            if self.evaluator and not self.evaluator.history:
-                self._evaluate(progress)
             if trainer.step == 0:  # so that there is something to go on from, whatever happens in the first steps
                 self.folder.save_checkpoint(0, self._fill_checkpoint)
+            else:
+                progress.say(f"resuming after step {trainer.step} of {total}")
+            if self.evaluator and not self.evaluator.history:
+                self._evaluate(progress)
             while trainer.step < total and not self.convergence.should_stop:
                 self._step(progress)
         except TrainingDivergedError as error:
@@ -103,11 +109,16 @@ class TrainingRun:
         trainer, config = self.trainer, self.config
         results = trainer.ppo_step(self.schedule.batch(trainer.step))
         step, metrics = trainer.step, results["metrics"]
-        metrics["epoch"] = (step - 1) // self.schedule.steps_per_epoch
+        metrics["epoch"] = self.schedule.epoch(step - 1)
+        if metrics["num_responses"] > 1 and metrics["reward_std"] == 0:
+            log.warning("all responses of step %d have the same reward: there is nothing to learn from them", step)
         self.metrics.append(metrics)
         self.folder.log_metrics(metrics)
         pairs = zip(results["generated_texts"], results["rewards"], strict=True)
-        samples = [{"prompt": text.prompt.content, "response": str(text), "reward": reward} for text, reward in pairs]
+        samples = [
+            {"sequence": i, "prompt": text.prompt.content, "response": str(text), "reward": reward}
+            for i, (text, reward) in enumerate(pairs)
+        ]
         self.folder.log_samples(step, samples[: config.samples_per_step])
         if config.table_every and (step == 1 or step % config.table_every == 0):
             self.folder.write_table(step, results["sa_pairs"], kl_coef=metrics["kl_coef"])

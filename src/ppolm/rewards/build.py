@@ -16,7 +16,14 @@ from ppolm.rewards.protocol import Reward
 
 def named_rewards(own: Any) -> dict[str, Any]:
     """A user's own reward, or several, by name."""
-    named = dict(own) if isinstance(own, Mapping) else {getattr(own, "__name__", type(own).__name__): own}
+    several = own if isinstance(own, (list, tuple)) else [own]
+    named = (
+        dict(own)
+        if isinstance(own, Mapping)
+        else {getattr(one, "__name__", type(one).__name__): one for one in several}
+    )
+    if not isinstance(own, Mapping) and len(named) < len(several):
+        raise RewardError("Two rewards have the same name. Give them names: {'first': f, 'second': g}.")
     for name, function in named.items():
         if not callable(function):
             raise RewardError(f"reward {name} is {type(function).__name__}, expected a function (prompts, responses).")
@@ -40,6 +47,8 @@ def build_reward(name: str, config: PPOConfig, reward_model: RewardModel | None)
         return ModelReward(reward_model)
     if name.startswith(("http://", "https://")):
         return HTTPReward(name, config.reward_timeout, config.reward_retries)
+    if name.endswith(".py"):
+        raise RewardError(f"Reward {name!r} names a file but no function. Write {name}:function.")
     if ":" in name:
         return FunctionReward(load_function(name), name, config.reward_timeout)
     raise RewardError(

@@ -76,7 +76,9 @@ def _load_module(name: str) -> Any:
 
 def _load_file(path: Path) -> Any:
     if not path.is_file():
-        raise RewardError(f"Reward file {path} does not exist. Write it as path/file.py:function.")
+        raise RewardError(
+            f"Reward file {path} does not exist (looked in {Path.cwd()}). Write it as path/file.py:function."
+        )
     folder = str(path.resolve().parent)
     if folder not in sys.path:  # so that the file can import its neighbours
         sys.path.insert(0, folder)

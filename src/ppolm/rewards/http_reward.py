@@ -24,7 +24,13 @@ class HTTPReward:
 
     def __call__(self, prompts: Sequence[Any], responses: Sequence[str], **columns: Sequence[Any]) -> Any:
         """The scores that the endpoint answers; passing faults are retried, a refusal is not."""
-        body = {"prompts": list(prompts), "responses": [str(text) for text in responses], "columns": columns}
+        body: dict[str, Any] = {
+            "prompts": list(prompts),
+            "responses": [str(text) for text in responses],
+            "columns": columns,
+        }
+        if all(hasattr(text, "tokens") for text in responses):  # what a reward per token has to match in number
+            body["tokens"] = [text.tokens for text in responses]  # type: ignore[attr-defined]
         request = urllib.request.Request(
             self.url,
             data=json.dumps(body, default=str).encode(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -32,7 +33,9 @@ def scores_or_errors(
         return [RewardError(f"{error} First prompt of the call: {preview(prompts[0])}")] * len(prompts)
     except Exception as error:  # a user's function may raise anything
         if len(prompts) == 1:
-            message = f"Reward {name} raised {type(error).__name__}: {error} for prompt {preview(prompts[0])}"
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{frame.filename}, line {frame.lineno}"
+            message = f"Reward {name} raised {type(error).__name__}: {error} ({where}) for prompt {preview(prompts[0])}"
             failed = RewardError(message)
             failed.__cause__ = error
             return [failed]

@@ -41,17 +41,19 @@ def write_report(results: TrainingResults) -> None:
 
 def _plot(path: Path, title: str, names: Sequence[str], train: Rows, evaluations: Rows) -> bool:
     from matplotlib.figure import Figure  # no global state, no display
+    from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(7, 4 * len(names)), layout="constrained")
     figure.suptitle(title)
     drawn = 0
     for axes, name in zip(figure.subplots(len(names), squeeze=False)[:, 0], names, strict=True):
-        for rows, label, style in ((train, "training", "-"), (evaluations, "held-out", "o--")):
+        for rows, label, style in ((train, "training", ".-"), (evaluations, "held-out", "o--")):
             points = [(row["step"], row[name]) for row in rows if row.get(name) is not None]
             if points:
                 axes.plot(*zip(*points, strict=True), style, label=label, markersize=4)
                 drawn += 1
         axes.set_xlabel("PPO step")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_ylabel(name)
         axes.grid(alpha=0.3)
         if axes.lines:

@@ -24,7 +24,7 @@ META = b"ppolm"
 
 
 def to_arrow(pairs: SAPairs, **notes: Any) -> pa.Table:
-    """One row per token: ``sequence``, all numbers, the ``action`` text. Prompts and ``notes`` are in the metadata."""
+    """One row per token: ``sequence``, all numbers, ``action`` and ``prompt`` as text; ids and ``notes``: metadata."""
     sequence = torch.repeat_interleave(torch.arange(pairs.num_sequences), pairs.lengths)
     columns: dict[str, Any] = {"sequence": sequence.numpy()}
     columns |= {name: values.numpy() for name, values in pairs.columns.items()} | dict(pairs.literal)
@@ -32,6 +32,9 @@ def to_arrow(pairs: SAPairs, **notes: Any) -> pa.Table:
         columns["action"] = action_texts(pairs)
     prompts = [list(ids) for ids in pairs.prompts]
     texts = [pairs.tokenizer.decode_prompt(ids) for ids in prompts] if pairs.tokenizer else []
+    if texts and "prompt" not in columns:
+        owners = pa.array(pairs.columns["prompt_idx"].numpy(), type=pa.int32())
+        columns["prompt"] = pa.DictionaryArray.from_arrays(owners, pa.array(texts))
     meta = {"prompt_ids": prompts, "prompt_texts": texts, "ended": pairs.ended.tolist(), "notes": notes}
     return pa.table(columns).replace_schema_metadata({META: json.dumps(meta)})
 
@@ -46,7 +49,7 @@ def from_arrow(table: pa.Table, tokenizer: TokenizerSetup | None = None) -> SAPa
             columns[name] = torch.tensor(
                 values.to_numpy(), dtype=torch.long if name in (*INTEGER, "sequence") else None
             )
-        elif name != "action" or tokenizer is None:
+        elif not (name == "prompt" and meta["prompt_texts"]) and (name != "action" or tokenizer is None):
             literal[name] = values.to_pylist()
     lengths = torch.bincount(columns.pop("sequence"), minlength=len(meta["ended"]))
     offsets = torch.cat([torch.zeros(1, dtype=torch.long), lengths.cumsum(0)])
