@@ -9,8 +9,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from peft import PeftModel
+from transformers import AutoModelForCausalLM
 
 from ppolm.cli.main import run as ppolm
 from ppolm.config import PPOConfig
@@ -92,6 +95,10 @@ def test_readme_commands_run(
             assert "--learning-rate" in capsys.readouterr().out
         else:
             assert ppolm(words) == 0, command
+    snippet = code_blocks("python")[2].replace("path/to/model", str(roomy_model))
+    scope: dict[str, Any] = {"AutoModelForCausalLM": AutoModelForCausalLM, "PeftModel": PeftModel}
+    exec(snippet, scope)
+    assert scope["policy"].peft_config["default"].r == 2
 
 
 def test_own_reward_of_the_readme_works(make_config: Callable[..., PPOConfig]) -> None:
