@@ -28,7 +28,8 @@ def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
-    files = {str(file.relative_to(temporary)): describe(file) for file in sorted(temporary.rglob("*")) if file.is_file()}
+    written = [file for file in sorted(temporary.rglob("*")) if file.is_file()]
+    files = {str(file.relative_to(temporary)): describe(file) for file in written}
     (temporary / MANIFEST).write_text(json.dumps(files, indent=1))
     for file in temporary.rglob("*"):
         sync(file)

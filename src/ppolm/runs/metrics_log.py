@@ -16,7 +16,8 @@ def append_line(path: Path, row: Mapping[str, Any]) -> None:
             file.seek(-1, 2)
             if file.read(1) != b"\n":
                 file.write(b"\n")
-        file.write(json.dumps({name: _finite(value) for name, value in row.items()}, ensure_ascii=False).encode() + b"\n")
+        line = json.dumps({name: _finite(value) for name, value in row.items()}, ensure_ascii=False)
+        file.write(line.encode() + b"\n")
 
 
 def _finite(value: Any) -> Any:
@@ -27,7 +28,7 @@ def read_metrics(run: str | Path, kind: str = "train") -> list[dict[str, Any]]:
     """The metrics of a run by step. A step that was run again after a resume counts once, with its last line."""
     rows: dict[float, dict[str, Any]] = {}
     path = Path(run) / "metrics.jsonl"
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+    for line in path.read_text(encoding="utf-8").split("\n") if path.exists() else ():
         try:
             row = json.loads(line)
         except ValueError:

@@ -17,9 +17,9 @@ MAY_CHANGE = frozenset(
     | {"microbatch_tokens", "rollout_tokens", "max_skipped_updates"}
     | {"on_reward_error", "default_reward", "reward_timeout", "reward_retries"}
 )
-"""Settings that a resumed run may change: where and how long it runs, what it writes, how much memory it takes, and what
-happens when a reward fails. The prompts themselves are compared by their content, the length of a run with a learning-rate
-schedule by its steps."""
+"""Settings that a resumed run may change: where and how long it runs, what it writes, how much memory it takes, and
+what happens when a reward fails. The prompts themselves are compared by their content, the length of a run with a
+learning-rate schedule by its steps."""
 
 
 def refuse_changes(saved: Mapping[str, Any], config: PPOConfig, where: Path) -> None:

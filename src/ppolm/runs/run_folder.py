@@ -20,6 +20,7 @@ from ppolm.token_attribution.sa_pairs_io import to_parquet
 
 log = logging.getLogger(__name__)
 
+
 class RunFolder:
     """The one writer of a run's folder."""
 
@@ -132,7 +133,9 @@ def refuse_used_folder(path: Path) -> None:
 def read_run_config(path: Path) -> PPOConfig:
     """The configuration a run was started with."""
     if not (path / "config.yaml").is_file():
-        raise RunFolderError(f"{path} is not a run folder: it has no config.yaml. Give a folder that ppolm train wrote.")
+        raise RunFolderError(
+            f"{path} is not a run folder: it has no config.yaml. Give a folder that ppolm train wrote."
+        )
     try:
         return PPOConfig.from_yaml(path / "config.yaml")
     except ConfigError as error:
