@@ -25,6 +25,8 @@ hypothesis.settings.load_profile("steady")
 torch.set_num_threads(1)  # tiny models are fastest on one thread, and a busy machine cannot slow them down much
 transformers.utils.logging.disable_progress_bar()
 
+pytest_plugins = ["tests.reward_cases", "tests.table_cases"]  # their fixtures
+
 ROOT = Path(__file__).resolve().parent.parent
 SHARED_DATA = ROOT.parent / "shared" / "data"
 PROMPTS = [f"Tell me about {thing}:" for thing in ("cats", "the sea", "a long winter", "bread", "old maps", "rain")]

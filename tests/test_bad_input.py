@@ -192,11 +192,11 @@ def test_a_damaged_checkpoint_is_noticed_and_an_earlier_one_offered(files: Path,
 
 def test_resume_of_something_that_is_no_run(files: Path, capsys: Any) -> None:
     assert "is not a run folder" in fails(capsys, "train", "--resume", str(files / "nowhere"))
-    missing = files / "runs/run/checkpoints/step-000009"
-    assert "does not exist" in fails(capsys, "train", "--resume", str(missing))
     (files / "young").mkdir()
     shutil.copy(files / "config.yaml", files / "young")
     assert "no checkpoint to go on from" in fails(capsys, "train", "--resume", str(files / "young"))
+    missing = files / "young/checkpoints/step-000009"
+    assert "step-000009 does not exist" in fails(capsys, "train", "--resume", str(missing))
 
 
 def test_a_folder_with_foreign_files_is_not_taken_for_a_run(files: Path, capsys: Any) -> None:

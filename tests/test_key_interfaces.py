@@ -16,7 +16,7 @@ from ppolm.ppo_trainer import PPOTrainer
 from ppolm.ppo_trainer.results import TrainingResults
 from ppolm.token_attribution import SAPairs
 from tests.conftest import PROMPTS, spread
-from tests.test_parity import full_table
+from tests.table_cases import full_table
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from ppolm.models.token_logprobs import token_logprobs
 from ppolm.ppo_trainer import PPOTrainer
 from tests.conftest import PROMPTS, spread
 from tests.sft_adapter import make_sft_adapter
-from tests.test_parity import full_table
+from tests.table_cases import full_table
 from tests.tiny_models import ARCHITECTURES, make_model_folder
 
 MakeConfig = Callable[..., PPOConfig]

@@ -34,6 +34,7 @@ from ppolm.training.schedule import learning_rate_factor
 from ppolm.training.value_loss import value_loss
 from tests.conftest import PROMPTS, ROOT, spread
 from tests.sft_adapter import make_sft_adapter
+from tests.table_cases import full_table
 from tests.tiny_models import EOS, make_tokenizer
 
 MakeConfig = Callable[..., PPOConfig]
@@ -41,14 +42,6 @@ MakeConfig = Callable[..., PPOConfig]
 
 def rollout(trainer: PPOTrainer, prompts: list[str] = PROMPTS[:4]) -> SAPairs:
     return trainer.sequence_generator.generate_sequences(prompts)[0]
-
-
-def full_table(trainer: PPOTrainer, prompts: list[str] = PROMPTS[:4]) -> SAPairs:
-    """A finished table, ready for training, without training."""
-    pairs, texts = trainer.sequence_generator.generate_sequences(prompts)
-    pairs = add_kl_to_sa_pairs(pairs)
-    pairs = adjust_rewards_with_kl(pairs, trainer.reward_computer.compute_rewards(prompts, texts), 0.1)
-    return trainer.advantage_comp.add_advantages(trainer.value_adder.add_values_to_sa_pairs(pairs))
 
 
 def plain_hidden(folder: str, ids: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ from ppolm.runs.metrics_log import read_metrics
 from ppolm.token_attribution.sa_pairs_io import from_parquet
 from tests.conftest import PROMPTS, spread
 from tests.sft_adapter import make_sft_adapter
-from tests.test_parity import full_table
+from tests.table_cases import full_table
 
 MakeConfig = Callable[..., PPOConfig]
 COVERED: set[str] = set()

@@ -38,10 +38,10 @@ def parse_train(argv: Sequence[str]) -> TrainArguments:
     if config is not None:
         settings = PPOConfig.from_yaml(config)
     elif resume is not None:
-        from ppolm.runs.resume import find_checkpoint
+        from ppolm.runs.resume import run_of
         from ppolm.runs.run_folder import read_run_config
 
-        settings = read_run_config(find_checkpoint(Path(resume))[0])
+        settings = read_run_config(run_of(Path(resume)))
     else:
         settings = PPOConfig()
     return parse(TrainArguments, "ppolm train", argv, TrainArguments(settings, config, resume))

@@ -11,6 +11,7 @@ from ppolm.evaluation.verdict import Convergence, Limits, Performance, judge
 from ppolm.ppo_trainer.generator import SequenceGenerator
 from ppolm.ppo_trainer.step_metrics import table_metrics
 from ppolm.reward_kl import add_kl_to_sa_pairs, adjust_rewards_with_kl
+from ppolm.rollout.generated_text import sample_rows
 from ppolm.rollout.generator import Generator
 from ppolm.rollout.sampling import Sampling
 
@@ -56,10 +57,7 @@ class Evaluator:
         )
         metrics |= parts if len(parts) > 1 else {}
         metrics["entropy"] = float(entropy.double().mean())
-        self.samples = [
-            {"prompt": text.prompt.content, "response": str(text), "reward": reward}
-            for text, reward in zip(texts, rewards, strict=True)
-        ]
+        self.samples = sample_rows(texts, rewards)
         return metrics | quality_metrics(texts, [prompt.reference for prompt in self.prompts])
 
     def evaluate(self, metrics: Mapping[str, float]) -> tuple[Performance, Convergence]:

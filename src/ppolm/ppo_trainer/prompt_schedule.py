@@ -7,6 +7,7 @@ import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -50,6 +51,7 @@ class PromptSchedule:
     def _order(self, epoch: int) -> list[int]:
         return torch.randperm(len(self.train), generator=seeded(self.seed, epoch)).tolist()
 
+    @cached_property
     def fingerprint(self) -> str:
         """Changes when the prompts do: a resumed run must see the same ones."""
         parts = (self.train, self.held_out)

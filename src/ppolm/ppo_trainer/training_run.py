@@ -16,6 +16,7 @@ from ppolm.ppo_trainer.progress import Progress
 from ppolm.ppo_trainer.prompt_schedule import plan_prompts
 from ppolm.ppo_trainer.results import TrainingResults
 from ppolm.ppo_trainer.trainer_state import load_state, save_state, scale_state
+from ppolm.rollout.generated_text import sample_rows
 from ppolm.runs.report import write_report
 from ppolm.runs.resume import find_checkpoint, refuse_changes
 from ppolm.runs.run_folder import RunFolder, read_run_config
@@ -68,7 +69,7 @@ class TrainingRun:
         refuse_changes(read_run_config(run).to_dict(), self.config, run)
         progress = load_state(self.trainer, self.evaluator, checkpoint)
         refuse_changes(progress["config"], self.config, checkpoint)
-        if progress["prompts"] != self.schedule.fingerprint():
+        if progress["prompts"] != self.schedule.fingerprint:
             raise RunFolderError(f"Run {run} was started with other prompts. Resume it with the same ones.")
         if self.config.lr_schedule != "constant" and progress["total_steps"] != self.schedule.total_steps:
             raise RunFolderError(
@@ -114,11 +115,7 @@ class TrainingRun:
             log.warning("all responses of step %d have the same reward: there is nothing to learn from them", step)
         self.metrics.append(metrics)
         self.folder.log_metrics(metrics)
-        pairs = zip(results["generated_texts"], results["rewards"], strict=True)
-        samples = [
-            {"sequence": i, "prompt": text.prompt.content, "response": str(text), "reward": reward}
-            for i, (text, reward) in enumerate(pairs)
-        ]
+        samples = sample_rows(results["generated_texts"], results["rewards"])
         self.folder.log_samples(step, samples[: config.samples_per_step])
         if config.table_every and (step == 1 or step % config.table_every == 0):
             self.folder.write_table(step, results["sa_pairs"], kl_coef=metrics["kl_coef"])
@@ -156,7 +153,7 @@ class TrainingRun:
             self.trainer,
             self.evaluator,
             folder,
-            prompts=self.schedule.fingerprint(),
+            prompts=self.schedule.fingerprint,
             total_steps=self.schedule.total_steps,
             config=self.config.to_dict(),
         )

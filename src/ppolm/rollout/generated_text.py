@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ppolm.base_setup import TokenizerSetup
@@ -42,6 +42,14 @@ class GeneratedText(str):
     def tokens(self) -> list[str]:
         """The text of each sampled token, EOS included: what a reward per token has to match in number."""
         return token_texts(self.tokenizer, self.prompt_ids, self.token_ids)
+
+
+def sample_rows(texts: Sequence[GeneratedText], rewards: Sequence[Any]) -> list[dict[str, Any]]:
+    """Responses as samples.jsonl shows them; ``sequence`` is their place in the token table."""
+    return [
+        {"sequence": i, "prompt": text.prompt.content, "response": str(text), "reward": reward}
+        for i, (text, reward) in enumerate(zip(texts, rewards, strict=True))
+    ]
 
 
 def token_texts(tokenizer: TokenizerSetup, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> list[str]:

@@ -37,19 +37,22 @@ def refuse_changes(saved: Mapping[str, Any], config: PPOConfig, where: Path) -> 
         )
 
 
+def run_of(path: Path) -> Path:
+    """The run folder of a path that names a run or one of its checkpoints."""
+    return path.parent.parent if path.parent.name == "checkpoints" else path
+
+
 def find_checkpoint(path: Path) -> tuple[Path, Path]:
     """Run folder and checkpoint of a path that names either: the newest checkpoint, if it is a run. It is verified."""
-    run, checkpoint = path, None
-    if path.parent.name == "checkpoints":
-        run, checkpoint = path.parent.parent, path
-        if not path.is_dir():
-            raise RunFolderError(f"Checkpoint {path} does not exist.")
-    else:
+    run, checkpoint = run_of(path), path
+    if run == path:
         read_run_config(path)
         found = sorted((path / "checkpoints").glob("step-*"))
         if not found:
             raise RunFolderError(f"Run {path} has no checkpoint to go on from. Start a new run.")
         checkpoint = found[-1]
+    elif not path.is_dir():
+        raise RunFolderError(f"Checkpoint {path} does not exist.")
     try:
         verify_folder(checkpoint)
     except RunFolderError as error:

@@ -103,12 +103,7 @@ class RunFolder:
     def save_checkpoint(self, step: int, fill: Callable[[Path], None]) -> Path:
         """Write checkpoints/step-NNNNNN whole, then drop the oldest ones beyond keep_checkpoints."""
         path = self.path / "checkpoints" / f"step-{step:06d}"
-        try:
-            write_folder(path, fill)
-        except (OSError, SafetensorError) as error:
-            raise RunFolderError(
-                f"Checkpoint {path} could not be written: {error}. Those before it are untouched; make room and resume."
-            ) from error
+        self._write(path, fill)
         for old in self.checkpoints()[: -self.config.keep_checkpoints]:
             shutil.rmtree(old)
         return path
@@ -119,7 +114,15 @@ class RunFolder:
 
     def save_best(self, fill: Callable[[Path], None]) -> None:
         """Replace best/."""
-        write_folder(self.path / "best", fill)
+        self._write(self.path / "best", fill)
+
+    def _write(self, path: Path, fill: Callable[[Path], None]) -> None:
+        try:
+            write_folder(path, fill)
+        except (OSError, SafetensorError) as error:
+            raise RunFolderError(
+                f"{path} could not be written: {error}. What was there before is untouched; make room and resume."
+            ) from error
 
 
 def refuse_used_folder(path: Path) -> None:
