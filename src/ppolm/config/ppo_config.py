@@ -2,43 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from ppolm.config.validation import check_values, coerce_types, reject_unknown_keys
-from ppolm.config.yaml_io import read_yaml, write_yaml
+from ppolm.config.model_settings import ModelSettings
+from ppolm.config.validation import check_ppo
 
 
 @dataclass(frozen=True)
-class PPOConfig:
+class PPOConfig(ModelSettings):
     """Settings of a PPO run: model, training, KL, reward, generation, data, evaluation, run folder."""
 
     # ---- Model ------------------------------------------------------------------------------------------------------
-    model_name: str = "Qwen/Qwen3-0.6B-Base"
-    """Base model: a local folder, or a name on the Hugging Face Hub."""
-    lora_r: int = 16
-    """Rank of the LoRA adapters that are created here (an adapter that is loaded keeps its own rank)."""
-    lora_alpha: int = 32
-    """LoRA scale: the low-rank product is multiplied by lora_alpha / lora_r."""
-    lora_dropout: float = 0.1
-    """LoRA dropout, written into the adapters. PPO itself runs without dropout, so that the ratio starts at 1."""
-    lora_target_modules: tuple[str, ...] = ("all-linear",)
-    """Modules that get LoRA: "all-linear", or names such as q_proj v_proj."""
     sft_adapter: str | None = None
     """PEFT adapter folder of the SFT model: the reference, and the policy's start. None: the bare base."""
     reward_model: str | None = None
     """Folder of a trained reward adapter, for the reward "model". None: an untrained one, to try the loop."""
     value_init: Literal["zero", "reward"] = "zero"
     """Value model start: new adapter with a zero head, or a copy of the reward model's adapter and head."""
-    trust_remote_code: bool = False
-    """Let the model repository run its own Python code. Off unless asked."""
-    device: str = "auto"
-    """auto (CUDA, else Apple MPS, else CPU), or a torch device such as cpu, cuda, cuda:1, mps."""
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Precision of the frozen base. auto: bfloat16 on CUDA devices that have it, float32 elsewhere."""
 
     # ---- Training ---------------------------------------------------------------------------------------------------
     learning_rate: float = 1e-5
@@ -112,7 +93,7 @@ class PPOConfig:
 
     # ---- Reward -----------------------------------------------------------------------------------------------------
     reward: tuple[str, ...] = ("model",)
-    """Where scores come from: model, module:function, path/file.py:function or http(s)://...; several are summed."""
+    """Where scores come from: model, module:function, path/file.py:function, http(s)://... or gold; summed."""
     reward_weights: tuple[float, ...] = ()
     """One weight per reward. Empty: all 1."""
     normalize_rewards: Literal["none", "batch", "running"] = "batch"
@@ -167,6 +148,8 @@ class PPOConfig:
     # ---- Evaluation -------------------------------------------------------------------------------------------------
     eval_every: int = 10
     """PPO steps between evaluations on the held-out prompts; one runs before the first step too. 0: never."""
+    judge: str | None = None
+    """A reward that only evaluations use, in the same forms: a second opinion on what the reward cannot see."""
     eval_seed: int = 1234
     """Seed of the samples drawn in every evaluation."""
     patience: int | None = None
@@ -181,6 +164,11 @@ class PPOConfig:
     """Collapse: entropy below this share of the first evaluation's."""
     collapse_length: float = 5.0
     """Collapse: mean length more than this many times the first evaluation's, or less than its inverse."""
+
+    judge_drop: float = 3.0
+    """Over-optimisation: the judge's mean this many standard errors below its best while the reward has not fallen."""
+    stop_on_alarm: bool = True
+    """Stop when an evaluation finds the run converged, collapsed or over-optimised. Off: only say so."""
 
     # ---- Run folder -------------------------------------------------------------------------------------------------
     output_dir: str = "runs"
@@ -197,34 +185,12 @@ class PPOConfig:
     """Prompts with their responses and rewards written to samples.jsonl at each step."""
     tensorboard: bool = True
     """Write TensorBoard events into the run folder."""
-    seed: int = 0
-    """Seed of adapters, sampling and shuffling."""
 
     def __post_init__(self) -> None:
-        coerce_types(self)
-        check_values(self)
+        super().__post_init__()
+        check_ppo(self)
 
     @property
     def prompts_per_step(self) -> int:
         """Prompts that make one PPO batch."""
         return self.batch_size // self.samples_per_prompt
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> PPOConfig:
-        """Build from a mapping; an unknown key is an error that names the nearest known one."""
-        reject_unknown_keys(values, [field.name for field in dataclasses.fields(cls)])
-        return cls(**values)
-
-    @classmethod
-    def from_yaml(cls, path: str | Path) -> PPOConfig:
-        """Read a YAML file; settings it does not name keep their defaults."""
-        return cls.from_dict(read_yaml(path))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, as YAML and JSON can hold them."""
-        values = dataclasses.asdict(self)
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
-
-    def to_yaml(self, path: str | Path) -> None:
-        """Write all settings, in the order of the fields."""
-        write_yaml(path, self.to_dict())

@@ -1,4 +1,4 @@
-"""Checks of PPOConfig: types first, then the range of each value, then what values mean together."""
+"""Checks of configurations: types first, then the range of each value, then what values mean together."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get
 from ppolm.errors import ConfigError
 
 if TYPE_CHECKING:
+    from ppolm.config.model_settings import ModelSettings
     from ppolm.config.ppo_config import PPOConfig
 
 
@@ -24,7 +25,7 @@ def reject_unknown_keys(values: Iterable[Any], known: list[str]) -> None:
             raise ConfigError(f"Unknown setting {key!r}.{hint}")
 
 
-def coerce_types(config: PPOConfig) -> None:
+def coerce_types(config: ModelSettings) -> None:
     """Bring each value to its field's type where that loses nothing (1 -> 1.0, list -> tuple, '1e-5' -> 1e-5)."""
     hints = get_type_hints(type(config))
     for field in dataclasses.fields(config):
@@ -80,7 +81,8 @@ RULES: tuple[Rule, ...] = (
                 "kl_horizon",
                 "max_steps",
             ),
-            *("max_eval_prompts", "patience", "checkpoint_every", "keep_checkpoints", "max_skipped_updates"),
+            *("max_eval_prompts", "max_eval_rows", "patience", "checkpoint_every", "keep_checkpoints"),
+            "max_skipped_updates",
         ),
     ),
     (
@@ -97,7 +99,7 @@ RULES: tuple[Rule, ...] = (
         "greater than 0",
         (
             *("adam_eps", "value_clip", "max_grad_norm", "target_kl", "kl_target", "reward_timeout", "temperature"),
-            *("collapse_reward_drop", "collapse_kl"),
+            *("collapse_reward_drop", "collapse_kl", "judge_drop"),
         ),
     ),
     (lambda x: 0 <= x < 2**63, "between 0 and 2^63 - 1", ("seed", "eval_seed")),
@@ -110,16 +112,20 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def check_values(config: PPOConfig) -> None:
-    """Raise ConfigError for a value out of range or a combination that cannot work."""
+def check_ranges(config: ModelSettings) -> None:
+    """Raise ConfigError for a value out of range."""
     for holds, expected, names in RULES:
         for name in names:
-            value = getattr(config, name)
+            value = getattr(config, name, None)  # not every configuration has every setting
             if value is not None and not holds(value):
                 raise ConfigError(f"{name} is {value}, expected {expected}.")
     for name in ("model_name", "device", "output_dir", "dataset_split"):
-        if not getattr(config, name).strip():
+        if not getattr(config, name, "none").strip():
             raise ConfigError(f"{name} is empty, expected a name.")
+
+
+def check_ppo(config: PPOConfig) -> None:
+    """Raise ConfigError for a combination of settings that cannot work."""
     if config.batch_size % config.samples_per_prompt:
         raise ConfigError(
             f"batch_size {config.batch_size} is not a multiple of samples_per_prompt {config.samples_per_prompt}: "

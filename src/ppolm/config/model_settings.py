@@ -1,0 +1,62 @@
+"""What every command that loads a model needs to know, and what every configuration can do."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from ppolm.config.validation import check_ranges, coerce_types, reject_unknown_keys
+from ppolm.config.yaml_io import read_yaml, write_yaml
+
+Settings = TypeVar("Settings", bound="ModelSettings")
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """The base model and its LoRA adapters; validated on construction, YAML in and out."""
+
+    model_name: str = "Qwen/Qwen3-0.6B-Base"
+    """Base model: a local folder, a name on the Hugging Face Hub, or embedded: the tiny model inside ppolm."""
+    lora_r: int = 16
+    """Rank of the LoRA adapters that are created here (an adapter that is loaded keeps its own rank)."""
+    lora_alpha: int = 32
+    """LoRA scale: the low-rank product is multiplied by lora_alpha / lora_r."""
+    lora_dropout: float = 0.1
+    """LoRA dropout in SFT and reward-model training. PPO runs without dropout, so that the ratio starts at 1."""
+    lora_target_modules: tuple[str, ...] = ("all-linear",)
+    """Modules that get LoRA: "all-linear", or names such as q_proj v_proj."""
+    trust_remote_code: bool = False
+    """Let the model repository run its own Python code. Off unless asked."""
+    device: str = "auto"
+    """auto (CUDA, else Apple MPS, else CPU), or a torch device such as cpu, cuda, cuda:1, mps."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Precision of the frozen base. auto: bfloat16 on CUDA devices that have it, float32 elsewhere."""
+    seed: int = 0
+    """Seed of adapters, sampling and shuffling."""
+
+    def __post_init__(self) -> None:
+        coerce_types(self)
+        check_ranges(self)
+
+    @classmethod
+    def from_dict(cls: type[Settings], values: Mapping[str, Any]) -> Settings:
+        """Build from a mapping; an unknown key is an error that names the nearest known one."""
+        reject_unknown_keys(values, [field.name for field in dataclasses.fields(cls)])
+        return cls(**values)
+
+    @classmethod
+    def from_yaml(cls: type[Settings], path: str | Path) -> Settings:
+        """Read a YAML file; settings it does not name keep their defaults."""
+        return cls.from_dict(read_yaml(path))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as YAML and JSON can hold them."""
+        values = dataclasses.asdict(self)
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+    def to_yaml(self, path: str | Path) -> None:
+        """Write all settings, in the order of the fields."""
+        write_yaml(path, self.to_dict())
