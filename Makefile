@@ -3,7 +3,10 @@ PYTHON ?= python3
 UV ?= $(shell command -v uv || ls .uv/bin/uv 2>/dev/null || echo $(PYTHON) -m uv)
 RUN = $(UV) run --frozen --no-sync
 
-.PHONY: setup sync check lint types test bench pin clean
+.PHONY: demo setup sync check lint types test bench embedded seeds pin clean
+
+demo: setup  ## PPO on the embedded tiny model, in about two minutes; FLAGS="--seed 1 --steps 20 --reward gold --json"
+	@$(RUN) python main.py $(FLAGS)
 
 setup: .venv/.ready
 
@@ -30,6 +33,12 @@ test: setup
 
 bench: setup  ## measure the table's stages on a million rows
 	$(RUN) python bench/table_stages.py
+
+embedded: setup  ## build the embedded model and its reward model again
+	$(RUN) python -m scripts.build_embedded
+
+seeds: setup  ## the demo with five seeds, written into docs/
+	$(RUN) python -m scripts.demo_seeds
 
 pin: setup  ## re-pin every dependency in pyproject.toml
 	$(RUN) python scripts/pin.py

@@ -1,13 +1,8 @@
-"""``python main.py``: PPO with the user's default configuration; any ``ppolm train`` flag can follow."""
+"""``python main.py``: the demo. PPO on the embedded model, in about two minutes; ``--help`` lists its flags."""
 
 import sys
-from pathlib import Path
 
 from ppolm.cli.main import main
 
-DEFAULT = Path(__file__).parent / "configs" / "qwen3-0.6b-tldr.yaml"
-
 if __name__ == "__main__":
-    given = sys.argv[1:]
-    chosen = any(flag.split("=")[0] in ("--config", "--resume") for flag in given)
-    main(["train", *([] if chosen else ["--config", str(DEFAULT)]), *given])
+    main(["demo", *sys.argv[1:]])

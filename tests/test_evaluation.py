@@ -10,8 +10,9 @@ import pytest
 
 from ppolm.config import PPOConfig
 from ppolm.data.prompts import as_prompts
+from ppolm.data.words import repetition
 from ppolm.evaluation.evaluator import Evaluator
-from ppolm.evaluation.quality import distinct, quality_metrics, repetition, rouge_l, rouge_n
+from ppolm.evaluation.quality import distinct, quality_metrics, rouge_l, rouge_n
 from ppolm.evaluation.verdict import Limits, judge, judge_run
 from ppolm.ppo_trainer import PPOTrainer
 from ppolm.runs.metrics_log import read_metrics
@@ -167,8 +168,8 @@ def test_measuring_counts_its_own_reward_failures_and_leaves_those_of_training_a
 
 def test_an_evaluator_of_ones_own_is_used(make_config: MakeConfig) -> None:
     class Optimist(Evaluator):
-        def measure(self) -> dict[str, float]:
-            return super().measure() | {"avg_reward": 100.0 + self.trainer.step}
+        def measure(self, greedy: bool = False) -> dict[str, float]:
+            return super().measure(greedy) | {"avg_reward": 100.0 + self.trainer.step}
 
     config = make_config(eval_every=1, eval_fraction=0.4)
     results = PPOTrainer(config, reward=spread, evaluator=Optimist).train(PROMPTS)

@@ -274,6 +274,6 @@ def test_file_that_is_not_utf8_is_an_error_that_names_it(tmp_path: Path, name: s
 
 def test_unknown_dataset_without_network_is_an_error_that_says_both() -> None:
     error = error_of("nobody/no-such-dataset")
-    assert "'nobody/no-such-dataset' are neither a file nor a dataset that loads" in error
+    assert "'nobody/no-such-dataset' is neither a file nor a dataset that loads" in error
     assert "The Hugging Face Hub cannot be reached" in error
     assert "Give a .jsonl" in error

@@ -82,13 +82,17 @@ def test_readme_commands_run(
         shutil.copytree(ROOT / name, tmp_path / name)
     monkeypatch.chdir(tmp_path)
     commands = [line for block in code_blocks("bash") for line in block.splitlines() if "ppolm " in line]
-    assert len(commands) == 6
-    run = ["--run-name", "my-run", "--model-name", str(roomy_model), *SMALL]
+    assert len(commands) == 9
     for command in commands:
         words = shlex.split(command)[1:]
         if words[0] == "train" and "--config" in words:
             shutil.rmtree("runs", ignore_errors=True)
-            words = [word for word in words if word not in ("--model-name", "path/to/model")] + run
+            words = [word for word in words if word not in ("--model-name", "path/to/model")]
+            words += ["--run-name", "my-run", "--model-name", str(roomy_model), *SMALL]
+        elif words[0] in ("sft", "reward"):
+            words[words.index("--data") + 1] = "embedded:validation"
+        elif words == ["train", "--model-name", "embedded"]:
+            words += SMALL
         if "--help" in words:
             with pytest.raises(SystemExit):
                 ppolm(words)
@@ -118,15 +122,6 @@ def test_annotated_tree_lists_every_subpackage() -> None:
     listed = set(re.findall(r"^[├└]── (\w+)/", README, re.MULTILINE))
     real = {path.parent.name for path in (ROOT / "src" / "ppolm").glob("*/__init__.py")}
     assert listed == real
-
-
-def test_main_py_is_train_with_the_default_config(roomy_model: Path, tmp_path: Path) -> None:
-    flags = ["--model-name", str(roomy_model), "--prompts", "examples/prompts.jsonl", "--output-dir", str(tmp_path)]
-    answer = subprocess.run(
-        [sys.executable, "main.py", *flags, *SMALL], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert answer.returncode == 0, answer.stderr
-    assert "Best policy:" in answer.stdout
 
 
 def test_components_named_as_replaceable_are_arguments_of_the_trainer(make_config: Callable[..., PPOConfig]) -> None:

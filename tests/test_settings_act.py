@@ -398,6 +398,27 @@ def test_collapse_limits(make_config: MakeConfig, name: str, tight: float, loose
     assert not judge(history, limits_of(make_config(**{name: loose})))[1].collapsed
 
 
+@acts("judge", "judge_drop", "stop_on_alarm")
+def test_judge_settings(make_config: MakeConfig) -> None:
+    config = make_config(eval_fraction=0.4, eval_every=1, batch_size=1, max_steps=1, judge="tests.conftest:spread")
+    results = PPOTrainer(config, reward=spread).train(PROMPTS)
+    assert results.evaluations[0]["judge"] > 0
+    alone = dataclasses.replace(config, judge=None, run_name="alone")
+    assert "judge" not in PPOTrainer(alone, reward=spread).train(PROMPTS).evaluations[0]
+    judged = FIRST | {"judge": 0.8, "judge_std": 0.1, "step": 0}
+    history = [judged, judged | {"judge": 0.7, "step": 1}]
+    assert judge(history, limits_of(make_config(judge_drop=3.0)))[1].over_optimised
+    assert not judge(history, limits_of(make_config(judge_drop=30.0)))[1].over_optimised
+
+    def falling(prompts: list[str], responses: list[str]) -> list[float]:
+        return [1.0] * len(responses)
+
+    stubborn = make_config(
+        run_name="stubborn", eval_fraction=0.4, eval_every=1, batch_size=1, patience=1, max_steps=3, stop_on_alarm=False
+    )
+    assert PPOTrainer(stubborn, reward=falling).train(PROMPTS, 2).steps == 3
+
+
 @acts("checkpoint_every", "keep_checkpoints", "table_every", "samples_per_step", "tensorboard")
 def test_run_folder_settings(make_config: MakeConfig) -> None:
     config = make_config(

@@ -14,26 +14,29 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 from ppolm.base_setup.cpu_bfloat16 import make_bfloat16_safe
 from ppolm.base_setup.device import resolve_device, resolve_dtype
 from ppolm.base_setup.tokenizer_setup import TokenizerSetup
-from ppolm.config import PPOConfig
+from ppolm.config import ModelSettings
 from ppolm.data.hub import hub_is_reachable
+from ppolm.embedded import model_path
 from ppolm.errors import ModelError
 
 
 class BaseModelSetup:
     """Base weights, tokenizer, device and precision. ``hidden_states`` runs the blocks, ``project`` gives logits."""
 
-    def __init__(self, config: PPOConfig) -> None:
+    def __init__(self, config: ModelSettings) -> None:
         self.name = config.model_name
         self.device = resolve_device(config.device)
         self.dtype = resolve_dtype(config.dtype, self.device)
         if self.device.type == "cpu" and self.dtype == torch.bfloat16:
             make_bfloat16_safe()
-        self.causal_lm = load_causal_lm(self.name, self.dtype, config.trust_remote_code).to(self.device)
+        source = model_path(self.name)
+        self.causal_lm = load_causal_lm(source, self.dtype, config.trust_remote_code).to(self.device)
+        self.causal_lm.name_or_path = self.name  # adapters name their base as the user does
         self.causal_lm.eval().requires_grad_(False)
         self.text_config = self.causal_lm.config.get_text_config()
         eos = self.causal_lm.generation_config.eos_token_id if self.causal_lm.generation_config else None
         eos_ids = [] if eos is None else [eos] if isinstance(eos, int) else list(eos)
-        tokenizer = load_pretrained(AutoTokenizer, self.name, config.trust_remote_code)
+        tokenizer = load_pretrained(AutoTokenizer, source, config.trust_remote_code)
         if not tokenizer("any text")["input_ids"]:  # transformers makes an empty one when the files are missing
             raise ModelError(
                 f"Model {self.name} has no tokenizer files. Copy tokenizer.json and its config beside the model."

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from ppolm.base_setup.base_setup import BaseModelSetup
-from ppolm.config import PPOConfig
+from ppolm.config import ModelSettings
 from ppolm.errors import ModelError
 
 
@@ -133,7 +133,7 @@ def belongs(parameter: str, adapter: str) -> bool:
     return re.search(rf"\.lora_\w+\.{adapter}(\.|$)", parameter) is not None
 
 
-def new_lora_config(config: PPOConfig) -> LoraConfig:
+def new_lora_config(config: ModelSettings) -> LoraConfig:
     """The LoRA shape that the configuration asks for."""
     targets = list(config.lora_target_modules)
     return LoraConfig(

@@ -9,6 +9,8 @@ import torch
 from ppolm.base_setup.base_setup import BaseModelSetup
 from ppolm.base_setup.lora_setup import AdapterSet, new_lora_config
 from ppolm.config import PPOConfig
+from ppolm.data.world.rows import EMBEDDED
+from ppolm.embedded import reward_path
 from ppolm.models import PolicyModel, RewardModel, SFTModel, ValueModel
 
 
@@ -48,17 +50,20 @@ def _add_policy(adapters: AdapterSet, config: PPOConfig) -> None:
 
 def _add_reward(adapters: AdapterSet, config: PPOConfig) -> RewardModel | None:
     """The reward adapter, if a reward or the value model's start needs one."""
-    if "model" not in config.reward and config.value_init != "reward":
+    if "model" not in (*config.reward, config.judge) and config.value_init != "reward":
         return None
-    if config.reward_model is None:
+    # The embedded model has a reward model of its own; to leave it untrained would help nobody.
+    name = EMBEDDED if config.reward_model is None and config.model_name == EMBEDDED else config.reward_model
+    folder = None if name is None else reward_path(name)
+    if folder is None:
         adapters.create("reward", new_lora_config(config))
     else:
-        adapters.load("reward", config.reward_model)
+        adapters.load("reward", folder)
     reward = RewardModel(adapters, config.microbatch_tokens)
-    if config.reward_model is None:
+    if folder is None:
         reward.head.init_reward()
     else:
-        reward.load_head(config.reward_model)
+        reward.load_head(folder)
     return reward
 
 

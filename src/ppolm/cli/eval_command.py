@@ -34,6 +34,8 @@ class EvalArguments:
     """best, last (the newest checkpoint), or a checkpoint folder."""
     reward: tuple[str, ...] = ()
     """Rewards to measure with. Default: those of the run."""
+    judge: str | None = None
+    """A second opinion beside the reward, in the same forms. Default: the run's."""
     samples: int = 3
     """Prompts to show with both answers."""
     json: bool = False
@@ -43,48 +45,28 @@ class EvalArguments:
 def main(argv: list[str]) -> None:
     """Print reference and policy side by side."""
     arguments = parse(EvalArguments, "ppolm eval", argv)
-    from ppolm.evaluation.evaluator import Evaluator
-    from ppolm.ppo_trainer import PPOTrainer
-    from ppolm.ppo_trainer.trainer_state import load_scale_state
-    from ppolm.runs.run_folder import read_run_config
+    from ppolm.evaluation.comparison import RunComparison
 
-    run = Path(arguments.run)
-    policy, value, state = policy_folders(run, arguments.policy)
-    config = read_run_config(run)
-    if arguments.reward:
-        config = dataclasses.replace(config, reward=arguments.reward, reward_weights=())
-    trainer = PPOTrainer(config)
-    load_scale_state(trainer, json.loads(state.read_text()))
-    evaluator = Evaluator(trainer, held_out_prompts(config, trainer, arguments.prompts))
+    runner = RunComparison(Path(arguments.run), arguments.policy, arguments.reward, arguments.judge)
+    prompts = held_out_prompts(runner.config, runner.trainer, arguments.prompts)
     with tqdm(total=2, desc="measuring", unit="policy", disable=not sys.stderr.isatty()) as bar:
-        before, answers_before = evaluator.measure(), evaluator.samples  # the untrained policy is the reference
-        bar.update()
-        trainer.models.policy.load_weights(policy)
-        trainer.models.value.load_weights(value)
-        after, answers_after = evaluator.measure(), evaluator.samples
-        bar.update()
-    before.pop("value_accuracy")  # the reference has no value model of its own
+        (comparison,) = runner.compare(prompts, tick=bar.update)
+    before, after = comparison.before.metrics, comparison.after.metrics
+    intervals = comparison.intervals()
     if arguments.json:
-        print(json.dumps({"prompts": len(evaluator.prompts), "reference": before, "policy": after}, indent=1))
+        changes = {name: dataclasses.asdict(change) for name, (_, _, change) in intervals.items()}
+        print(json.dumps({"prompts": len(prompts), "reference": before, "policy": after, "change": changes}, indent=1))
         return
-    print(f"{len(evaluator.prompts)} held-out prompts, policy {policy}\n")
+    print(f"{len(prompts)} held-out prompts, policy {runner.policy}\n")
     print(f"{'':18}{'reference':>12}{'policy':>12}")
     for name, number in after.items():
         if name != "step":
             print(f"{name:18}{format(before[name], '.4g') if name in before else '-':>12}{number:>12.4g}")
-    for old, new in list(zip(answers_before, answers_after, strict=True))[: arguments.samples]:
+    for name, (_, _, change) in intervals.items():
+        print(f"\nchange of the {name}: {change} (95 % interval, by prompt)")
+    shown = zip(comparison.before.samples, comparison.after.samples, strict=True)
+    for old, new in list(shown)[: arguments.samples]:
         print(f"\nprompt     {preview(old['prompt'])}\nreference  {old['response']!r}\npolicy     {new['response']!r}")
-
-
-def policy_folders(run: Path, which: str) -> tuple[Path, Path, Path]:
-    """Adapter folders of the policy and its value model, and the file with the scale of their rewards."""
-    from ppolm.runs.resume import find_best, find_checkpoint
-
-    if which == "best":
-        best = find_best(run)
-        return best, best / "value", best / "best.json"
-    checkpoint = find_checkpoint(run if which == "last" else Path(which))[1]
-    return checkpoint / "policy", checkpoint / "value", checkpoint / "state.json"
 
 
 def held_out_prompts(config: PPOConfig, trainer: PPOTrainer, source: str | None) -> list[Prompt]:

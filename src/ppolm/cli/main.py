@@ -1,4 +1,4 @@
-"""``ppolm train | eval | generate``: dispatch, and errors as one sentence."""
+"""The ``ppolm`` command: dispatch, and errors as one sentence."""
 
 from __future__ import annotations
 
@@ -13,9 +13,13 @@ from ppolm import __version__
 from ppolm.errors import PpolmError
 
 COMMANDS = {
+    "demo": "two minutes of PPO on the embedded tiny model, judged by a judge it was not trained on",
     "train": "PPO fine-tuning: prompts in, a run folder with the best adapter out",
+    "sft": "supervised fine-tuning: prompts with completions in, an adapter out",
+    "reward": "reward model: prompts with a chosen and a rejected answer in, a reward adapter out",
     "eval": "measure a trained policy beside its reference on held-out prompts",
     "generate": "sample from a trained policy or a bare model",
+    "overopt": "sweep kl_coef and draw reward and judge against KL: where more reward stops being better",
 }
 
 

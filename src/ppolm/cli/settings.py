@@ -6,16 +6,19 @@ The commands import torch only after their flags are parsed, so that --help and 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import tyro
 
-from ppolm.config import PPOConfig
+from ppolm.config import PPOConfig, SupervisedConfig
+from ppolm.data.world.rows import EMBEDDED
+from ppolm.embedded import DEMO
 from ppolm.errors import ConfigError
 
 T = TypeVar("T")
+S = TypeVar("S", bound=SupervisedConfig)
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,8 @@ def parse_train(argv: Sequence[str]) -> TrainArguments:
         from ppolm.runs.run_folder import read_run_config
 
         settings = read_run_config(run_of(Path(resume)))
+    elif _value_of("--model-name", argv) == EMBEDDED:
+        settings = PPOConfig.from_yaml(DEMO)  # its own recipe: the defaults are for larger models
     else:
         settings = PPOConfig()
     return parse(TrainArguments, "ppolm train", argv, TrainArguments(settings, config, resume))
@@ -51,6 +56,29 @@ def parse(kind: type[T], program: str, argv: Sequence[str], default: Any = None)
     """A dataclass from flags, by tyro; its own messages for flags that do not exist."""
     options = {} if default is None else {"default": default}
     return tyro.cli(kind, prog=program, args=list(argv), **options)
+
+
+def parse_supervised(kind: type[S], program: str, argv: Sequence[str]) -> tuple[S, str, Path]:
+    """Flags over YAML over defaults; data and output, which every such command needs."""
+    file = _value_of("--config", argv)
+    settings = kind() if file is None else kind.from_yaml(file)
+    arguments: Any = make_dataclass(
+        "Arguments",
+        [
+            ("settings", Annotated[kind, tyro.conf.arg(name="")]),
+            ("config", Annotated[str | None, tyro.conf.arg(help="YAML file with settings.")], None),
+        ],
+    )
+    arguments.__doc__ = kind.__doc__
+    config: S = parse(arguments, program, argv, arguments(settings, file)).settings
+    if config.data is None:
+        raise ConfigError("There is nothing to learn from. Give --data with a .jsonl, .csv or .parquet file.")
+    if config.output is None:
+        raise ConfigError("There is no place for the result. Give --output with a new folder.")
+    output = Path(config.output)
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise ConfigError(f"{output} already exists and is not an empty folder. Give --output with a new one.")
+    return config, config.data, output
 
 
 def _value_of(flag: str, argv: Sequence[str]) -> str | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 from ppolm.cli.settings import parse_train
 from ppolm.data.load_prompts import load_prompts
+from ppolm.data.world.rows import EMBEDDED
 from ppolm.errors import ConfigError
 
 
@@ -13,6 +15,8 @@ def main(argv: list[str]) -> None:
     """Train, and say where the result is."""
     arguments = parse_train(argv)
     config = arguments.settings
+    if config.prompts is None and config.model_name == EMBEDDED:
+        config = dataclasses.replace(config, prompts=EMBEDDED)
     if config.prompts is None:
         raise ConfigError(
             "There are no prompts to train on. Give --prompts with a .jsonl, .csv, .parquet or .txt file, or a "

@@ -1,4 +1,4 @@
-"""Prompts from JSONL, CSV, Parquet or text files, or from a dataset by name."""
+"""Rows from JSONL, CSV, Parquet or text files, from a dataset by name, or from the embedded world."""
 
 from __future__ import annotations
 
@@ -11,28 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from ppolm.data.hub import offline_unless_reachable
-from ppolm.data.prompts import Prompt, as_prompt
+from ppolm.data.world.rows import EMBEDDED, Row, read_world
 from ppolm.errors import DataError
 
-Row = tuple[str, Any]
-"""Where a row stands, for error messages, and what it holds."""
 
-
-def load_prompts(source: str, split: str = "train") -> list[Prompt]:
-    """All prompts of a file or dataset; a bad row is an error that names its file and line."""
+def read_rows(source: str, split: str = "train") -> Iterator[Row]:
+    """All rows of a file or dataset, one by one; ``embedded`` is the world that ships with ppolm."""
     path = Path(source).expanduser()
     if path.is_file():
-        rows = _read_file(path)
-    elif path.suffix.lower() in (".jsonl", ".json", ".gz", ".csv", ".parquet", ".txt") and not path.is_dir():
-        raise DataError(
-            f"Prompts file {source} does not exist. Give a .jsonl, .csv, .parquet or .txt file, or a dataset name."
-        )
-    else:
-        rows = _read_dataset(source, split)
-    prompts = [as_prompt(value, where) for where, value in rows]
-    if not prompts:
-        raise DataError(f"{source} holds no prompts. Give at least one.")
-    return prompts
+        return _read_file(path)
+    if source == EMBEDDED or source.startswith(f"{EMBEDDED}:"):
+        return read_world(source.partition(":")[2] or split)
+    if path.suffix.lower() in (".jsonl", ".json", ".gz", ".csv", ".parquet", ".txt") and not path.is_dir():
+        raise DataError(f"File {source} does not exist. Give a .jsonl, .csv, .parquet or .txt file, or a dataset name.")
+    return _read_dataset(source, split)
 
 
 def _read_file(path: Path) -> Iterator[Row]:
@@ -46,13 +38,11 @@ def _read_file(path: Path) -> Iterator[Row]:
     }
     reader = readers.get(Path(name).suffix)
     if reader is None:
-        raise DataError(
-            f"Prompts file {path} has an unknown ending. Expected .jsonl, .jsonl.gz, .csv, .parquet or .txt."
-        )
+        raise DataError(f"File {path} has an unknown ending. Expected .jsonl, .jsonl.gz, .csv, .parquet or .txt.")
     try:
         yield from reader(path)
     except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"Prompts file {path} cannot be read: {error}") from error
+        raise DataError(f"File {path} cannot be read: {error}") from error
 
 
 def _open(path: Path) -> Any:
@@ -83,7 +73,7 @@ def _read_json(path: Path) -> Iterator[Row]:
         try:
             rows = json.load(file)
         except json.JSONDecodeError as error:
-            raise DataError(f"Prompts file {path} is not JSON: {error}.") from None
+            raise DataError(f"File {path} is not JSON: {error}.") from None
     yield from ((f"{path}, item {number},", row) for number, row in enumerate(rows, 1))
 
 
@@ -108,7 +98,7 @@ def _read_parquet(path: Path) -> Iterator[Row]:
     try:
         table = parquet.read_table(path)
     except ArrowInvalid as error:
-        raise DataError(f"Prompts file {path} is not a readable Parquet file: {error}") from None
+        raise DataError(f"File {path} is not a readable Parquet file: {error}") from None
     for number, row in enumerate(table.to_pylist(), 1):
         yield f"{path}, row {number},", row
 
@@ -123,7 +113,7 @@ def _read_dataset(name: str, split: str) -> Iterator[Row]:
             offline = "" if reachable else " The Hugging Face Hub cannot be reached."
             reason = " ".join(str(error).split())[:200]
             raise DataError(
-                f"Prompts {name!r} are neither a file nor a dataset that loads.{offline} "
+                f"{name!r} is neither a file nor a dataset that loads.{offline} "
                 f"Give a .jsonl, .csv, .parquet or .txt file. ({type(error).__name__}: {reason})"
             ) from error
     for number, row in enumerate(rows, 1):

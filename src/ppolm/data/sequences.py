@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -32,7 +33,7 @@ class TokenSequences:
     contexts: Sequence[Tensor]
     actions: Sequence[Tensor]
 
-    @property
+    @cached_property
     def lengths(self) -> list[int]:
         """Tokens a forward pass needs: the last action is nobody's state, so it is left out."""
         return [len(context) + len(action) - 1 for context, action in zip(self.contexts, self.actions, strict=True)]

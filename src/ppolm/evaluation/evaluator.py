@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -9,8 +11,11 @@ from ppolm.data.prompts import Prompt
 from ppolm.evaluation.quality import quality_metrics
 from ppolm.evaluation.verdict import Convergence, Limits, Performance, judge
 from ppolm.ppo_trainer.generator import SequenceGenerator
+from ppolm.ppo_trainer.reward_computer import RewardComputer
 from ppolm.ppo_trainer.step_metrics import table_metrics
 from ppolm.reward_kl import add_kl_to_sa_pairs, adjust_rewards_with_kl
+from ppolm.reward_kl.reward_normalizer import total
+from ppolm.rewards.build import build_reward
 from ppolm.rollout.generated_text import sample_rows
 from ppolm.rollout.generator import Generator
 from ppolm.rollout.sampling import Sampling
@@ -26,19 +31,23 @@ class Evaluator:
     def __init__(self, trainer: PPOTrainer, prompts: Sequence[Prompt]) -> None:
         self.trainer, self.prompts = trainer, list(prompts)
         self.limits = limits_of(trainer.config)
+        self.judge = make_judge(trainer)
         self.history: list[dict[str, float]] = []
         self.samples: list[dict[str, Any]] = []
         """Prompts, responses and rewards of the last measurement."""
+        self.scores: dict[str, list[float]] = {}
+        """Per response of the last measurement: ``reward``, and ``judge`` if there is one."""
 
-    def measure(self) -> dict[str, float]:
-        """Reward, KL, entropy, value accuracy and text quality on the held-out prompts.
+    def measure(self, greedy: bool = False) -> dict[str, float]:
+        """Reward, KL, entropy, value accuracy and text quality on the held-out prompts, sampled or most likely.
 
         The rollout has its own generator with a fixed seed, and nothing of the training state is touched: a run with
         evaluations trains exactly as one without.
         """
         trainer, config = self.trainer, self.trainer.config
+        sampling = dataclasses.replace(Sampling.of(config), greedy=greedy)
         generator = Generator(
-            trainer.generator.engine, trainer.models.setup, Sampling.of(config), config.eval_seed, samples_per_prompt=1
+            trainer.generator.engine, trainer.models.setup, sampling, config.eval_seed, samples_per_prompt=1
         )
         pairs, texts = SequenceGenerator(generator, trainer.attributor).generate_sequences(self.prompts)
         rewarder = trainer.reward_computer
@@ -57,6 +66,10 @@ class Evaluator:
         )
         metrics |= parts if len(parts) > 1 else {}
         metrics["entropy"] = float(entropy.double().mean())
+        self.scores = {"reward": [total(reward) for reward in rewards]}
+        if self.judge is not None:
+            judged = self.scores["judge"] = [total(score) for score in self.judge.compute_rewards(self.prompts, texts)]
+            metrics |= {"judge": statistics.fmean(judged), "judge_std": statistics.pstdev(judged)}
         self.samples = sample_rows(texts, rewards)
         return metrics | quality_metrics(texts, [prompt.reference for prompt in self.prompts])
 
@@ -77,4 +90,14 @@ def limits_of(config: PPOConfig) -> Limits:
         kl_per_token=config.collapse_kl,
         entropy_share=config.collapse_entropy,
         length_ratio=config.collapse_length,
+        judge_drop=config.judge_drop,
     )
+
+
+def make_judge(trainer: PPOTrainer) -> RewardComputer | None:
+    """The configured judge, held to the same checks as a reward."""
+    name = trainer.config.judge
+    if name is None:
+        return None
+    reward = build_reward(name, trainer.config, trainer.models.reward)
+    return RewardComputer({name: reward}, on_error=trainer.config.on_reward_error)

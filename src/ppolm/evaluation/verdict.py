@@ -20,6 +20,7 @@ class Limits:
     kl_per_token: float = 1.0
     entropy_share: float = 0.02
     length_ratio: float = 5.0
+    judge_drop: float = 3.0
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,10 @@ class Performance:
 
 @dataclass(frozen=True)
 class Convergence:
-    """Whether to go on: ``status`` is baseline, improved, unchanged, converged or collapsed; ``reasons`` say why."""
+    """Whether to go on, and why.
+
+    ``status`` is baseline, improved, unchanged, converged, over-optimised or collapsed.
+    """
 
     status: str
     reasons: tuple[str, ...]
@@ -51,9 +55,14 @@ class Convergence:
         return self.status == "collapsed"
 
     @property
+    def over_optimised(self) -> bool:
+        """The reward still rises, but no longer for what it stands for."""
+        return self.status == "over-optimised"
+
+    @property
     def should_stop(self) -> bool:
         """Nothing is to be gained from more steps."""
-        return self.converged or self.collapsed
+        return self.converged or self.over_optimised or self.collapsed
 
 
 def judge(history: Sequence[Mapping[str, float]], limits: Limits) -> tuple[Performance, Convergence]:
@@ -70,6 +79,8 @@ def judge(history: Sequence[Mapping[str, float]], limits: Limits) -> tuple[Perfo
     top = f"{performance.best_reward:.4g} (step {performance.best_step})"
     if reasons := collapse_reasons(history[0], now, limits):
         return performance, Convergence("collapsed", reasons)
+    if reasons := over_optimisation_reasons(history, limits):
+        return performance, Convergence("over-optimised", reasons)
     if limits.patience is not None and waited >= limits.patience:
         return performance, Convergence("converged", (f"no rise over {top} in {waited} evaluations",))
     if len(history) == 1:
@@ -80,11 +91,16 @@ def judge(history: Sequence[Mapping[str, float]], limits: Limits) -> tuple[Perfo
 
 
 def best_evaluation(history: Sequence[Mapping[str, float]], limits: Limits) -> int:
-    """Index of the highest reward that no collapse bought; a rise of less than ``min_delta`` is none."""
+    """Index of the highest reward that neither collapse nor over-optimisation bought.
+
+    A rise of less than ``min_delta`` is none.
+    """
     best = 0
     for i, evaluation in enumerate(history):
         higher = evaluation["avg_reward"] > history[best]["avg_reward"] + limits.min_delta
-        if higher and not collapse_reasons(history[0], evaluation, limits):
+        if higher and not (
+            collapse_reasons(history[0], evaluation, limits) or over_optimisation_reasons(history[: i + 1], limits)
+        ):
             best = i
     return best
 
@@ -94,8 +110,14 @@ def judge_run(history: Sequence[Mapping[str, float]], limits: Limits) -> tuple[P
     performance, convergence = judge(history, limits)
     if convergence.should_stop:
         return performance, convergence
-    count = history[-1].get("num_responses", FEW)
-    doubt = (f"only {count:.0f} held-out responses, so this may be chance",) if count < FEW else ()
+    first, best = history[0], history[best_evaluation(history, limits)]
+    doubt: tuple[str, ...] = ()
+    if best.get("num_responses", FEW) < FEW:
+        doubt = (f"only {best['num_responses']:.0f} held-out responses, so this may be chance",)
+    elif "reward_std" in first and best is not first:
+        error = _difference_error(first, best, "reward_std")
+        if best["avg_reward"] - first["avg_reward"] < 2 * error:
+            doubt = (f"less than two standard errors ({error:.2g}) apart, so this may be chance",)
     change = f"{performance.first_reward:.4g} -> {performance.best_reward:.4g} at step {performance.best_step}"
     if performance.best_step > int(history[0].get("step", 0)):
         return performance, Convergence("improved", (f"held-out reward {change}", *doubt))
@@ -118,6 +140,29 @@ def collapse_reasons(first: Mapping[str, float], now: Mapping[str, float], limit
     if length is not None and was and not was / limits.length_ratio <= length <= was * limits.length_ratio:
         reasons.append(f"lengths ran away: {length:.1f} tokens, was {was:.1f} (limit {limits.length_ratio:g} times)")
     return tuple(reasons)
+
+
+def over_optimisation_reasons(history: Sequence[Mapping[str, float]], limits: Limits) -> tuple[str, ...]:
+    """Whether a judge that is not trained on has fallen from its best while the reward has not (Goodhart's law).
+
+    Both changes are measured in standard errors of a difference of means, √((σ₁² + σ₂²) / n).
+    """
+    now = history[-1]
+    if "judge" not in now or now["num_responses"] < FEW:
+        return ()
+    peak = max(history, key=lambda row: row["judge"])
+    fall = (peak["judge"] - now["judge"]) / max(_difference_error(peak, now, "judge_std"), 1e-12)
+    reward_fall = (peak["avg_reward"] - now["avg_reward"]) / max(_difference_error(peak, now, "reward_std"), 1e-12)
+    if fall <= limits.judge_drop or reward_fall > limits.judge_drop:
+        return ()
+    return (
+        f"the judge fell from {peak['judge']:.4g} (step {peak['step']:.0f}) to {now['judge']:.4g} while the reward "
+        f"went from {peak['avg_reward']:.4g} to {now['avg_reward']:.4g}: the policy now exploits the reward",
+    )
+
+
+def _difference_error(first: Mapping[str, float], second: Mapping[str, float], deviation: str) -> float:
+    return math.sqrt(first[deviation] ** 2 / first["num_responses"] + second[deviation] ** 2 / second["num_responses"])
 
 
 def allowed_drop(first: Mapping[str, float], now: Mapping[str, float], deviations: float) -> float:

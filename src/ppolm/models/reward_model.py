@@ -48,11 +48,24 @@ class RewardModel(BaseModel):
         """Normalised scores [S] of whole token sequences."""
         if any(len(ids) == 0 for ids in sequences):
             raise RewardError("The reward model was given an empty prompt with an empty response: nothing to read.")
-        # The state "before" a placeholder action is the state after the last real token: where the score is read.
-        placeholder = torch.zeros(1, dtype=torch.long)
-        ends = TokenSequences(contexts=sequences, actions=[placeholder] * len(sequences))
-        raw = self.score(ends, self.token_budget, lambda batch: self.head(self.states(batch)))
+        raw = self.score(_ends(sequences), self.token_budget, lambda batch: self.head(self.states(batch)))
         return (raw - self.mean) / self.std
+
+    def raw_scores(self, sequences: Sequence[Tensor]) -> Tensor:
+        """Scores [S] before normalisation, by one forward pass, with gradients if the role is trainable."""
+        longest = max(map(len, sequences))
+        (batch,) = _ends(sequences).microbatches(
+            longest * len(sequences), self.setup.tokenizer.pad_id, self.setup.device
+        )
+        scores = self.head(self.states(batch))
+        return scores[batch.rows.argsort().to(scores.device)]
+
+    def set_scale(self, references: Sequence[Tensor]) -> None:
+        """Normalise so that scores of reference responses have mean 0 and deviation 1."""
+        self.mean, self.std = 0.0, 1.0
+        raw = self.scores(references).double()
+        self.mean, self.std = float(raw.mean()), float(raw.std().clamp(min=1e-6))
+        self.trained = True
 
     def parameters(self) -> dict[str, Tensor]:
         """Adapter and head."""
@@ -75,3 +88,9 @@ class RewardModel(BaseModel):
         if not self.std > 0:
             raise ModelError(f"{folder}/{NORM_FILE} has std {self.std}, expected a number greater than 0.")
         self.trained = True
+
+
+def _ends(sequences: Sequence[Tensor]) -> TokenSequences:
+    """Sequences with a placeholder action: the state "before" it is the one after the last real token."""
+    placeholder = torch.zeros(1, dtype=torch.long)
+    return TokenSequences(contexts=sequences, actions=[placeholder] * len(sequences))

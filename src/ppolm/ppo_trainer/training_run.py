@@ -91,7 +91,7 @@ class TrainingRun:
                 progress.say(f"resuming after step {trainer.step} of {total}")
             if self.evaluator and not self.evaluator.history:
                 self._evaluate(progress)
-            while trainer.step < total and not self.convergence.should_stop:
+            while trainer.step < total and not self._stops:
                 self._step(progress)
         except TrainingDivergedError as error:
             last = f"The last good checkpoint is {self.folder.checkpoints()[-1]}."
@@ -105,6 +105,11 @@ class TrainingRun:
         results = self._results()
         write_report(results)
         return results
+
+    @property
+    def _stops(self) -> bool:
+        """Whether the last evaluation ends the run."""
+        return self.convergence.should_stop and self.config.stop_on_alarm
 
     def _step(self, progress: Progress) -> None:
         trainer, config = self.trainer, self.config
@@ -123,7 +128,7 @@ class TrainingRun:
         last = step == self.schedule.total_steps
         if self.evaluator and (step % config.eval_every == 0 or last):
             self._evaluate(progress)
-        if step % config.checkpoint_every == 0 or last or self.convergence.should_stop:
+        if step % config.checkpoint_every == 0 or last or self._stops:
             self.folder.save_checkpoint(step, self._fill_checkpoint)
 
     def _evaluate(self, progress: Progress) -> None:
@@ -132,12 +137,13 @@ class TrainingRun:
         performance, self.convergence = self.evaluator.evaluate(metrics)
         self.folder.log_metrics({**metrics, "status": self.convergence.status}, kind="eval")
         self.folder.log_samples(int(metrics["step"]), self.evaluator.samples, kind="eval")
+        judged = f"judge {metrics['judge']:.4g}  " if "judge" in metrics else ""
         progress.say(
-            f"evaluation at step {metrics['step']}: reward {metrics['avg_reward']:.4g}  kl {metrics['kl']:.3g}  "
-            f"entropy {metrics['entropy']:.3g}  length {metrics['response_length']:.1f}  "
+            f"evaluation at step {metrics['step']}: reward {metrics['avg_reward']:.4g}  {judged}"
+            f"kl {metrics['kl']:.3g}  entropy {metrics['entropy']:.3g}  length {metrics['response_length']:.1f}  "
             f"{self.convergence.status}: {'; '.join(self.convergence.reasons)}"
         )
-        if performance.performance_improved and not self.convergence.collapsed:
+        if performance.performance_improved and not (self.convergence.collapsed or self.convergence.over_optimised):
             self._save_best({**metrics, "chosen_by": "highest reward on the held-out prompts"})
 
     def _save_best(self, about: dict[str, Any]) -> None:
@@ -159,7 +165,7 @@ class TrainingRun:
         )
 
     def _results(self) -> TrainingResults:
-        stopped = self.convergence.status if self.convergence.should_stop else "finished"
+        stopped = self.convergence.status if self._stops else "finished"
         performance, verdict = None, self.convergence
         if self.evaluator and self.evaluator.history:
             performance, verdict = judge_run(self.evaluator.history, self.evaluator.limits)

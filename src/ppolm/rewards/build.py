@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ppolm.config import PPOConfig
+from ppolm.data.world.gold import gold_reward
 from ppolm.errors import RewardError
 from ppolm.models import RewardModel
 from ppolm.reward_kl.reward_adjuster import Score
@@ -40,11 +41,13 @@ def build_rewards(
 
 
 def build_reward(name: str, config: PPOConfig, reward_model: RewardModel | None) -> Reward:
-    """One reward: model, http(s)://..., module:function or path/file.py:function."""
+    """One reward: model, gold, http(s)://..., module:function or path/file.py:function."""
     if name == "model":
         if reward_model is None:
             raise RewardError("Reward 'model' is asked for, but no reward model was set up.")
         return ModelReward(reward_model)
+    if name == "gold":
+        return FunctionReward(gold_reward, name, config.reward_timeout)
     if name.startswith(("http://", "https://")):
         return HTTPReward(name, config.reward_timeout, config.reward_retries)
     if name.endswith(".py"):
@@ -52,7 +55,8 @@ def build_reward(name: str, config: PPOConfig, reward_model: RewardModel | None)
     if ":" in name:
         return FunctionReward(load_function(name), name, config.reward_timeout)
     raise RewardError(
-        f"Reward {name!r} is not understood. Expected model, module:function, path/file.py:function or http(s)://... "
+        f"Reward {name!r} is not understood. Expected model, module:function, path/file.py:function, http(s)://..., "
+        "or gold for posts of the embedded world. "
         "(One that was passed to PPOTrainer from Python is known only there: name it with --reward.)"
     )
 

@@ -23,7 +23,11 @@ PLOTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "value_accuracy": ("Value accuracy (explained variance)", ("value_accuracy",)),
     "length": ("Response length, tokens", ("response_length",)),
 }
-SUMMARY = ("avg_reward", "kl", "entropy", "value_accuracy", "response_length", "repetition", "distinct_2", "rouge_l")
+JUDGE_TITLE = "Reward and judge on the held-out prompts"
+SUMMARY = (
+    *("avg_reward", "judge", "kl", "entropy", "value_accuracy", "response_length"),
+    *("repetition", "distinct_2", "rouge_l"),
+)
 
 
 def write_report(results: TrainingResults) -> None:
@@ -33,8 +37,14 @@ def write_report(results: TrainingResults) -> None:
         folder = run / "report"
         folder.mkdir(exist_ok=True)
         train, evaluations = read_metrics(run), read_metrics(run, "eval")
+        titles = {name: title for name, (title, _) in PLOTS.items()}
         plots = [name for name in PLOTS if _plot(folder / f"{name}.png", *PLOTS[name], train, evaluations)]
-        (folder / "summary.md").write_text(_summary(results, train, evaluations, plots), encoding="utf-8")
+        if any("judge" in row for row in evaluations):
+            _plot_judge(folder / "judge.png", JUDGE_TITLE, evaluations)
+            titles["judge"] = JUDGE_TITLE
+            plots.insert(1, "judge")
+        pictures = [f"![{titles[name]}]({name}.png)" for name in plots]
+        (folder / "summary.md").write_text(_summary(results, train, evaluations, pictures), encoding="utf-8")
     except Exception as error:
         log.warning("the report could not be written: %s", error)
 
@@ -64,7 +74,28 @@ def _plot(path: Path, title: str, names: Sequence[str], train: Rows, evaluations
     return True
 
 
-def _summary(results: TrainingResults, train: Rows, evaluations: Rows, plots: Sequence[str]) -> str:
+def _plot_judge(path: Path, title: str, evaluations: Rows) -> None:
+    """Reward and judge in one picture, each on its own scale, the judge with two standard errors."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    figure.suptitle(title)
+    left = figure.subplots()
+    right = left.twinx()
+    steps = [row["step"] for row in evaluations]
+    errors = [2 * row["judge_std"] / row["num_responses"] ** 0.5 for row in evaluations]
+    left.plot(steps, [row["avg_reward"] for row in evaluations], "o--", color="tab:orange")
+    right.errorbar(steps, [row["judge"] for row in evaluations], errors, fmt="s-", color="tab:blue", capsize=3)
+    left.set_xlabel("PPO step")
+    left.xaxis.set_major_locator(MaxNLocator(integer=True))
+    left.set_ylabel("reward that is trained on", color="tab:orange")
+    right.set_ylabel("judge that is not", color="tab:blue")
+    left.grid(alpha=0.3)
+    figure.savefig(path, dpi=120)
+
+
+def _summary(results: TrainingResults, train: Rows, evaluations: Rows, pictures: Sequence[str]) -> str:
     lines = [f"# {results.run_dir.name}", "", f"**Verdict: {results.verdict}** ({'; '.join(results.reasons)})", ""]
     lines += [f"{len(train)} PPO steps, {results.stopped}.", ""]
     if evaluations and results.performance:
@@ -76,5 +107,4 @@ def _summary(results: TrainingResults, train: Rows, evaluations: Rows, plots: Se
             if name in evaluations[0]:
                 lines.append(f"| {name} | " + " | ".join(f"{row[name]:.4g}" for _, row in columns) + " |")
         lines.append("")
-    lines += [f"![{PLOTS[name][0]}]({name}.png)" for name in plots]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *pictures]) + "\n"

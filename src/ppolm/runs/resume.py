@@ -13,6 +13,7 @@ from ppolm.runs.run_folder import read_run_config
 
 MAY_CHANGE = frozenset(
     {"output_dir", "run_name", "prompts", "eval_prompts", "num_epochs", "max_steps", "patience", "device"}
+    | {"stop_on_alarm"}
     | {"checkpoint_every", "keep_checkpoints", "table_every", "samples_per_step", "tensorboard"}
     | {"microbatch_tokens", "rollout_tokens", "max_skipped_updates"}
     | {"on_reward_error", "default_reward", "reward_timeout", "reward_retries"}

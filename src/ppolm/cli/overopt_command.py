@@ -1,0 +1,86 @@
+"""``ppolm overopt``: one run per kl_coef, and a picture of reward and judge against KL."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ppolm.cli.settings import parse
+from ppolm.config import PPOConfig
+from ppolm.data.load_prompts import load_prompts
+from ppolm.embedded import DEMO
+from ppolm.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ppolm.runs.overopt_report import Curve
+
+
+@dataclass(frozen=True)
+class OveroptArguments:
+    """Train once per kl_coef, past every alarm, and draw reward and judge against KL.
+
+    On the embedded world by default. With --config, on any run that has a judge: a reward that is not trained on.
+    """
+
+    kl_coefs: tuple[float, ...] = (0.0, 0.05, 0.2)
+    """Weights of the KL penalty to try."""
+    steps: int = 100
+    """PPO steps of each run."""
+    eval_every: int = 5
+    """PPO steps between evaluations: the points of the curves."""
+    seed: int = 0
+    """Seed of adapters, sampling and shuffling."""
+    config: str | None = None
+    """YAML file with the other settings. Default: the demo's."""
+    output: str | None = None
+    """Folder for the runs and the picture. Default: runs/overopt-<date and time>."""
+
+
+def main(argv: list[str]) -> None:
+    """Run the sweep; say where the curve turns."""
+    arguments = parse(OveroptArguments, "ppolm overopt", argv)
+    config = PPOConfig.from_yaml(arguments.config or DEMO)
+    if config.judge is None or config.prompts is None:
+        raise ConfigError(f"{arguments.config} needs a judge (a reward that is not trained on) and prompts.")
+    if len(set(arguments.kl_coefs)) < max(1, len(arguments.kl_coefs)):
+        raise ConfigError(f"kl_coefs names a value twice: {arguments.kl_coefs}.")
+    folder = Path(arguments.output or f"runs/overopt-{datetime.now():%Y%m%d-%H%M%S}")
+    if folder.exists() and any(folder.iterdir()):
+        raise ConfigError(f"{folder} already holds something. Give --output with a new folder.")
+    from ppolm.runs.overopt_report import write_overopt_report
+
+    runs = [
+        dataclasses.replace(
+            config,
+            kl_coef=kl_coef,
+            adaptive_kl=False,
+            max_steps=arguments.steps,
+            num_epochs=10**6,  # max_steps ends the run
+            eval_every=arguments.eval_every,
+            seed=arguments.seed,
+            stop_on_alarm=False,
+            output_dir=str(folder),
+            run_name=f"kl_coef-{kl_coef:g}",
+        )
+        for kl_coef in arguments.kl_coefs
+    ]
+    curves = [sweep_one(run) for run in runs]
+    print(write_overopt_report(folder, curves))
+
+
+def sweep_one(config: PPOConfig) -> Curve:
+    """One run of the sweep and its evaluations."""
+    import sys
+
+    from ppolm.ppo_trainer import PPOTrainer
+    from ppolm.runs.metrics_log import read_metrics
+    from ppolm.runs.overopt_report import Curve
+
+    print(f"kl_coef {config.kl_coef:g}", file=sys.stderr)
+    prompts = load_prompts(str(config.prompts), config.dataset_split)
+    held_out = None if config.eval_prompts is None else load_prompts(config.eval_prompts, config.dataset_split)
+    results = PPOTrainer(config).train(prompts, config.num_epochs, eval_prompts=held_out)
+    return Curve(config.kl_coef, read_metrics(results.run_dir, "eval"))

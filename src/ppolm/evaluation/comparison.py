@@ -1,0 +1,89 @@
+"""A trained policy beside its reference: the same prompts, the same random numbers, and intervals by prompt."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ppolm.evaluation.evaluator import Evaluator
+from ppolm.evaluation.intervals import Interval, difference_interval, mean_interval
+from ppolm.ppo_trainer.ppo_trainer import PPOTrainer
+from ppolm.ppo_trainer.trainer_state import load_scale_state
+from ppolm.runs.resume import find_best, find_checkpoint
+from ppolm.runs.run_folder import read_run_config
+
+if TYPE_CHECKING:
+    from ppolm.data.prompts import Prompt
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One policy on some prompts."""
+
+    metrics: dict[str, float]
+    scores: dict[str, list[float]]
+    """Per response: ``reward``, and ``judge`` if the run has one."""
+    samples: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Reference and policy on the same prompts."""
+
+    before: Measurement
+    after: Measurement
+
+    def intervals(self) -> dict[str, tuple[Interval, Interval, Interval]]:
+        """Before, after and change of each score."""
+        pairs = {name: (self.before.scores[name], self.after.scores[name]) for name in self.after.scores}
+        return {
+            name: (mean_interval(before), mean_interval(after), difference_interval(before, after))
+            for name, (before, after) in pairs.items()
+        }
+
+
+class RunComparison:
+    """Loads a run once, and compares its policy with its reference as often as asked."""
+
+    def __init__(self, run: Path, which: str = "best", reward: Sequence[str] = (), judge: str | None = None) -> None:
+        config = read_run_config(run)
+        self.policy, self.value, state = policy_folders(run, which)
+        if reward:
+            config = dataclasses.replace(config, reward=tuple(reward), reward_weights=())
+        if judge:
+            config = dataclasses.replace(config, judge=judge)
+        self.config = config
+        self.trainer = PPOTrainer(config)
+        load_scale_state(self.trainer, json.loads(state.read_text()))
+
+    def compare(
+        self, prompts: Sequence[Prompt], greedy: Sequence[bool] = (False,), tick: Callable[[], object] = lambda: None
+    ) -> list[Comparison]:
+        """A comparison for each way of decoding: sampled, or always the most likely token."""
+        evaluator = Evaluator(self.trainer, prompts)
+
+        def measure(most_likely: bool) -> Measurement:
+            metrics = evaluator.measure(most_likely)
+            tick()
+            return Measurement(metrics, evaluator.scores, evaluator.samples)
+
+        before = [measure(most_likely) for most_likely in greedy]  # the untrained policy is the reference
+        for measurement in before:
+            measurement.metrics.pop("value_accuracy")  # the reference has no value model of its own
+        self.trainer.models.policy.load_weights(self.policy)
+        self.trainer.models.value.load_weights(self.value)
+        after = [measure(most_likely) for most_likely in greedy]
+        return [Comparison(*pair) for pair in zip(before, after, strict=True)]
+
+
+def policy_folders(run: Path, which: str) -> tuple[Path, Path, Path]:
+    """Adapter folders of the policy and its value model, and the file with the scale of their rewards."""
+    if which == "best":
+        best = find_best(run)
+        return best, best / "value", best / "best.json"
+    checkpoint = find_checkpoint(run if which == "last" else Path(which))[1]
+    return checkpoint / "policy", checkpoint / "value", checkpoint / "state.json"

@@ -1,0 +1,30 @@
+"""A model whose own weights are trained: SFT of the whole model, or from scratch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import Tensor
+
+from ppolm.base_setup import AdapterSet
+from ppolm.models.language_model import LanguageModel
+
+
+class FullModel(LanguageModel):
+    """The base itself, without adapters. PPO never uses it: there the base is frozen."""
+
+    def __init__(self, adapters: AdapterSet) -> None:
+        super().__init__(adapters, None)
+
+    def activate(self, trainable: bool = False) -> None:
+        """Let all weights require gradients, or none."""
+        self.setup.causal_lm.requires_grad_(trainable)
+
+    def parameters(self) -> dict[str, Tensor]:
+        """All weights; tied ones once."""
+        return dict(self.setup.causal_lm.named_parameters())
+
+    def save(self, folder: str | Path) -> None:
+        """Write a model folder with its tokenizer."""
+        self.setup.causal_lm.save_pretrained(str(folder))
+        self.setup.tokenizer.tokenizer.save_pretrained(str(folder))

@@ -1,0 +1,148 @@
+"""The embedded model: `embedded` is a model anywhere, its scores are those of its card, and it can be built again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from ppolm.base_setup.model_setup import setup_models
+from ppolm.cli.main import run as ppolm
+from ppolm.config import PPOConfig
+from ppolm.data.load_prompts import load_prompts
+from ppolm.embedded import DEMO, FOLDER, MODEL
+from ppolm.ppo_trainer import PPOTrainer
+from scripts.build_embedded import Sizes, build
+from scripts.model_card import measure
+from tests.conftest import ROOT
+
+FEW = {"batch_size": 8, "minibatch_size": 8, "max_eval_prompts": 16, "tensorboard": False, "device": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def scores() -> dict[str, dict[str, float]]:
+    return measure(MODEL, FOLDER / "reward")
+
+
+def test_the_card_says_what_the_weights_score(scores: dict[str, dict[str, float]]) -> None:
+    text = (FOLDER / "README.md").read_text(encoding="utf-8")
+    for name, value in scores["sampled"].items():
+        (row,) = re.findall(rf"^\| {re.escape(name)} \| ([\d.]+) \| ([\d.]+) \|$", text, re.MULTILINE)
+        # Sums of floats may fall differently on another machine and tip a few samples.
+        assert float(row[0]) == pytest.approx(value, abs=0.03)
+        assert float(row[1]) == pytest.approx(scores["greedy"][name], abs=0.03)
+    for name, value in scores["accuracy"].items():
+        (row,) = re.findall(rf"^\| {re.escape(name)} \| ([\d.]+) \|$", text, re.MULTILINE)
+        assert float(row) == pytest.approx(value, abs=0.03)
+
+
+def test_the_reward_model_is_not_blind_to_wrong_facts_and_the_room_is_as_documented(
+    scores: dict[str, dict[str, float]],
+) -> None:
+    assert scores["accuracy"]["wrong fact"] > 0.65
+    assert min(value for name, value in scores["accuracy"].items() if name != "wrong fact") > 0.8
+    assert 0.3 < scores["sampled"]["gold"] < 0.6
+    assert scores["greedy"]["gold"] < scores["sampled"]["gold"] + 0.1, "greedy decoding would leave nothing to show"
+
+
+def test_the_files_are_small_and_name_no_folder_of_the_machine_that_built_them() -> None:
+    files = [file for file in FOLDER.rglob("*") if file.is_file() and file.suffix != ".pyc"]
+    assert sum(file.stat().st_size for file in files) < 8 * 2**20
+    for file in files:
+        if file.suffix in (".json", ".md", ".yaml"):
+            assert not re.search(r"/(tmp|home|root|work|Users)/", file.read_text(encoding="utf-8")), file
+
+
+def test_embedded_loads_with_its_own_reward_model(tmp_path: Path) -> None:
+    models = setup_models(PPOConfig(model_name="embedded", device="cpu"))
+    assert models.reward is not None
+    assert models.reward.trained
+    models.policy.save(tmp_path)
+    assert json.loads((tmp_path / "adapter_config.json").read_text())["base_model_name_or_path"] == "embedded"
+
+
+def test_every_command_takes_the_embedded_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    small = ["--batch-size", "4", "--learning-rate", "1e-4", "--device", "cpu"]
+    rows = ["--data", "embedded:validation", "--max-eval-rows", "8", *small]
+    assert ppolm(["sft", "--model-name", "embedded", *rows, "--output", "sft"]) == 0
+    assert ppolm(["reward", "--model-name", "embedded", *rows, "--output", "rm"]) == 0
+    assert "Held-out accuracy" in capsys.readouterr().out
+    run = ["--max-steps", "1", "--minibatch-size", "4", "--max-eval-prompts", "8", "--run-name", "run", *small]
+    adapters = ["--sft-adapter", "sft", "--reward-model", "rm"]
+    assert ppolm(["train", "--model-name", "embedded", *adapters, *run]) == 0
+    assert ppolm(["eval", "runs/run", "--prompts", "embedded:test", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out.partition("{")[2].join(["{", ""]))
+    assert answer["prompts"] == 256
+    assert {"reward", "judge"} == set(answer["change"])
+    assert ppolm(["generate", "--model", "embedded", "--prompts", "embedded:test", "--max-new-tokens", "4"]) == 0
+    assert ppolm(["sft", "--model-name", "embedded", *rows, "--output", "sft"]) == 1
+    assert "already exists" in capsys.readouterr().err
+
+
+def test_a_few_steps_on_the_embedded_model_repeat_exactly(tmp_path: Path) -> None:
+    def rewards(name: str) -> list[float]:
+        changes = {**FEW, "max_steps": 2, "output_dir": str(tmp_path), "run_name": name}
+        config = PPOConfig.from_dict(PPOConfig.from_yaml(DEMO).to_dict() | changes)
+        return [row["avg_reward"] for row in PPOTrainer(config).train(load_prompts("embedded")[:64]).metrics]
+
+    assert rewards("one") == rewards("two")
+
+
+def test_demo_prints_json_that_holds_every_promised_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["demo", "--steps", "1", "--seed", "3", "--reward", "gold", "--output-dir", str(tmp_path), "--json"]
+    assert ppolm(flags) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["seed"], answer["steps"], answer["reward"], answer["test_posts"]) == (3, 1, "gold", 256)
+    for decoding in ("sampled", "greedy"):
+        for score in ("gold", "reward"):
+            change = answer[decoding][score]["change"]
+            assert change["low"] <= change["mean"] <= change["high"]
+    assert answer["sampled"]["gold"] == answer["sampled"]["reward"], "gold was the reward"
+    run = Path(answer["run_dir"])
+    for name in ("reward", "judge", "kl", "losses", "entropy"):
+        assert (run / "report" / f"{name}.png").is_file()
+    assert json.loads((run / "report" / "demo.json").read_text()) == answer
+
+
+def test_main_py_is_the_demo_and_says_what_it_is_and_what_to_do_next(tmp_path: Path) -> None:
+    reward = f"{ROOT / 'examples' / 'rewards.py'}:short_summary"
+    flags = ["--steps", "1", "--reward", reward, "--output-dir", str(tmp_path), "--samples", "2"]
+    answer = subprocess.run([sys.executable, "main.py", *flags], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stderr
+    for part in (
+        *("before (SFT)", "after (PPO)", "gold, greedy decoding", "wrong facts", "KL to the SFT model", "Verdict:"),
+        *("embedded tiny model", "ppolm train --model-name Qwen/Qwen3-0.6B-Base --prompts", "Run folder:", "Plots:"),
+    ):
+        assert part in answer.stdout, part
+    assert answer.stdout.count("TL;DR:") == 2
+
+
+def fingerprint(folder: Path) -> dict[str, str]:
+    return {
+        str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
+    }
+
+
+def test_building_twice_gives_the_same_bytes(tmp_path: Path) -> None:
+    """The same script at a small size; `make embedded` at full size is recorded in docs/embedded-world.md."""
+    threads = torch.get_num_threads()
+    for name in ("one", "two"):
+        build(tmp_path / name, Sizes(demonstrations=128, preferences=64, held_out=32, width=32, layers=1))
+    torch.use_deterministic_algorithms(False)
+    torch.set_num_threads(threads)
+    assert fingerprint(tmp_path / "one") == fingerprint(tmp_path / "two")
+    shipped = {str(file.relative_to(FOLDER)) for file in (*MODEL.rglob("*"), *(FOLDER / "reward").rglob("*"))}
+    assert {name for name in fingerprint(tmp_path / "one") if "/" in name} == shipped
+    assert load_file(tmp_path / "one" / "model" / "model.safetensors").keys()
