@@ -98,6 +98,18 @@ def test_a_few_steps_on_the_embedded_model_repeat_exactly(tmp_path: Path) -> Non
     assert rewards("one") == rewards("two")
 
 
+def test_ppo_on_the_reward_model_raises_gold_within_eight_steps(tmp_path: Path) -> None:
+    changes = {"batch_size": 32, "minibatch_size": 16, "max_steps": 8, "eval_every": 8, "max_eval_prompts": 64}
+    changes |= {"output_dir": str(tmp_path), "tensorboard": False, "device": "cpu"}
+    config = PPOConfig.from_dict(PPOConfig.from_yaml(DEMO).to_dict() | changes)
+    results = PPOTrainer(config).train(load_prompts("embedded"), eval_prompts=load_prompts("embedded:validation"))
+    first, last = results.evaluations
+    assert last["judge"] > first["judge"] + 0.1
+    assert last["avg_reward"] > first["avg_reward"] + 0.2
+    assert 0 < last["kl"] < 5
+    assert results.verdict == "improved"
+
+
 def test_demo_prints_json_that_holds_every_promised_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["demo", "--steps", "1", "--seed", "3", "--reward", "gold", "--output-dir", str(tmp_path), "--json"]
     assert ppolm(flags) == 0

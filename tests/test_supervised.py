@@ -98,6 +98,41 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_others(
     assert not torch.equal(first, weights(1))
 
 
+CHANGES: dict[str, Any] = {
+    "learning_rate": 1e-3,
+    "lr_schedule": "linear",
+    "warmup_steps": 0,
+    "weight_decay": 1.0,
+    "adam_eps": 1e-2,
+    "max_grad_norm": 1e-3,
+    "batch_size": 4,
+    "num_epochs": 2,
+    "eval_fraction": 0.5,
+    "lora_r": 8,
+    "lora_alpha": 16,
+    "lora_dropout": 0.5,
+    "lora_target_modules": ("q_proj",),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_every_setting_of_the_optimisation_acts(model_folder: Path, name: str) -> None:
+    def weights(**changes: Any) -> torch.Tensor:
+        trainer = sft(model_folder, **{"num_epochs": 1, "eval_every": 0, **changes})
+        trainer.train()
+        return torch.cat([value.detach().flatten() for value in trainer.model.parameters().values()])
+
+    plain, changed = weights(), weights(**{name: CHANGES[name]})
+    assert plain.shape != changed.shape or not torch.equal(plain, changed)
+
+
+def test_validation_rows_can_be_given_and_are_limited(model_folder: Path) -> None:
+    config = SFTConfig(model_name=str(model_folder), **QUICK | {"max_eval_rows": 3, "num_epochs": 1, "eval_every": 0})
+    trainer = SFTTrainer(config, DEMONSTRATIONS[:20], DEMONSTRATIONS[20:])
+    assert (len(trainer.rows), len(trainer.held_out)) == (20, 3)
+    assert [row["step"] for row in trainer.train()] == [0, 3]
+
+
 def test_the_best_weights_are_kept_and_patience_ends_the_training(model_folder: Path) -> None:
     trainer = sft(model_folder, learning_rate=0.0, patience=2, num_epochs=50)
     losses = iter([3.0, 2.0, 2.5, 2.6, 0.1])

@@ -29,7 +29,7 @@ class OveroptArguments:
     """Weights of the KL penalty to try."""
     steps: int = 100
     """PPO steps of each run."""
-    eval_every: int = 5
+    eval_every: int = 10
     """PPO steps between evaluations: the points of the curves."""
     seed: int = 0
     """Seed of adapters, sampling and shuffling."""

@@ -78,6 +78,10 @@ def parse_supervised(kind: type[S], program: str, argv: Sequence[str]) -> tuple[
     output = Path(config.output)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ConfigError(f"{output} already exists and is not an empty folder. Give --output with a new one.")
+    try:  # before the training, not after it
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{output} cannot be written: {error}. Give --output with another folder.") from error
     return config, config.data, output
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 ALARMS = ("over-optimised", "collapsed")
 
 
@@ -68,15 +70,18 @@ def _plot(path: Path, curves: Sequence[Curve]) -> None:
     panels = (("avg_reward", "reward that is trained on"), ("judge", "judge that is not"))
     for axes, (name, label) in zip(figure.subplots(2, sharex=True), panels, strict=True):
         for curve in curves:
-            kl, values = [row["kl"] for row in curve.evaluations], [row[name] for row in curve.evaluations]
+            kl = [max(row["kl"], 0.0) for row in curve.evaluations]  # an estimate; noise may take it below 0
+            values = [row[name] for row in curve.evaluations]
             (line,) = axes.plot(kl, values, ".-", label=f"kl_coef {curve.kl_coef:g}")
             if curve.alarm:
-                axes.plot(curve.alarm["kl"], curve.alarm[name], "x", color=line.get_color(), markersize=11, mew=2.5)
+                axes.plot(max(curve.alarm["kl"], 0.0), curve.alarm[name], "x", color=line.get_color(), markersize=11, mew=2.5)
         axes.axhline(curves[0].evaluations[0][name], color="grey", linestyle=":", linewidth=1)
         axes.set_ylabel(label)
         axes.grid(alpha=0.3)
     axes.plot([], [], "x", color="black", markersize=9, mew=2.5, linestyle="none", label="first alarm")
     axes.plot([], [], ":", color="grey", label="before training")
-    axes.set_xlabel("KL to the reference, nats per response")
+    axes.set_xscale("function", functions=(lambda x: np.sqrt(np.maximum(x, 0.0)), np.square))  # as Gao et al. draw it
+    axes.set_xlim(left=0.0)
+    axes.set_xlabel("KL to the reference, nats per response (square-root scale)")
     axes.legend(frameon=False)
     figure.savefig(path, dpi=120)
