@@ -101,7 +101,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_others(
 CHANGES: dict[str, Any] = {
     "learning_rate": 1e-3,
     "lr_schedule": "linear",
-    "warmup_steps": 0,
+    "warmup_steps": 3,
     "weight_decay": 1.0,
     "adam_eps": 1e-2,
     "max_grad_norm": 1e-3,
@@ -118,7 +118,7 @@ CHANGES: dict[str, Any] = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_every_setting_of_the_optimisation_acts(model_folder: Path, name: str) -> None:
     def weights(**changes: Any) -> torch.Tensor:
-        trainer = sft(model_folder, **{"num_epochs": 1, "eval_every": 0, **changes})
+        trainer = sft(model_folder, **{"num_epochs": 1, "eval_every": 0, "warmup_steps": 1, **changes})
         trainer.train()
         return torch.cat([value.detach().flatten() for value in trainer.model.parameters().values()])
 

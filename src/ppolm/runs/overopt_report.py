@@ -74,7 +74,8 @@ def _plot(path: Path, curves: Sequence[Curve]) -> None:
             values = [row[name] for row in curve.evaluations]
             (line,) = axes.plot(kl, values, ".-", label=f"kl_coef {curve.kl_coef:g}")
             if curve.alarm:
-                axes.plot(max(curve.alarm["kl"], 0.0), curve.alarm[name], "x", color=line.get_color(), markersize=11, mew=2.5)
+                place = (max(curve.alarm["kl"], 0.0), curve.alarm[name])
+                axes.plot(*place, "x", color=line.get_color(), markersize=11, mew=2.5)
         axes.axhline(curves[0].evaluations[0][name], color="grey", linestyle=":", linewidth=1)
         axes.set_ylabel(label)
         axes.grid(alpha=0.3)
