@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -99,7 +100,13 @@ def test_a_few_steps_on_the_embedded_model_repeat_exactly(tmp_path: Path) -> Non
 
 
 def test_ppo_on_the_reward_model_raises_gold_within_eight_steps(tmp_path: Path) -> None:
-    changes = {"batch_size": 32, "minibatch_size": 16, "max_steps": 8, "eval_every": 8, "max_eval_prompts": 64}
+    changes: dict[str, Any] = {
+        "batch_size": 32,
+        "minibatch_size": 16,
+        "max_steps": 8,
+        "eval_every": 8,
+        "max_eval_prompts": 64,
+    }
     changes |= {"output_dir": str(tmp_path), "tensorboard": False, "device": "cpu"}
     config = PPOConfig.from_dict(PPOConfig.from_yaml(DEMO).to_dict() | changes)
     results = PPOTrainer(config).train(load_prompts("embedded"), eval_prompts=load_prompts("embedded:validation"))
