@@ -134,7 +134,9 @@ def train_reward(model: Path, output: Path, sizes: Sizes) -> None:
     ship(trainer, output)
     adapter = output / "adapter_config.json"
     settings = json.loads(adapter.read_text())
-    adapter.write_text(json.dumps(settings | {"base_model_name_or_path": EMBEDDED}, indent=2, sort_keys=True))
+    # PEFT writes the modules as a set: in another order in every process.
+    settings |= {"base_model_name_or_path": EMBEDDED, "target_modules": sorted(settings["target_modules"])}
+    adapter.write_text(json.dumps(settings, indent=2, sort_keys=True))
 
 
 def preferences(model: Path, count: int, split: str, noise: float) -> list[Preference]:
