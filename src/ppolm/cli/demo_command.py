@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ppolm.ppo_trainer.results import TrainingResults
 
 TEST_PROMPTS = "embedded:test"
-"""Posts on which nothing was trained and no setting was chosen."""
+"""Posts that no training saw."""
 
 NEXT = """This was the embedded tiny model in a made-up world. With Qwen3-0.6B-Base, your prompts and your reward:
   ppolm train --model-name Qwen/Qwen3-0.6B-Base --prompts your_prompts.jsonl --reward your_rewards.py:score \\
@@ -52,7 +52,7 @@ class DemoArguments:
 
 
 def main(argv: list[str]) -> None:
-    """Train, measure on untouched test posts, and show."""
+    """Train, measure on test posts, and show."""
     arguments = parse(DemoArguments, "ppolm demo", argv)
     if arguments.samples < 0:
         raise ConfigError(f"samples is {arguments.samples}, expected 0 or more.")
@@ -145,7 +145,7 @@ def numbers(comparison: Comparison) -> dict[str, Any]:
 
 def show(answer: dict[str, Any], results: TrainingResults, sampled: Comparison, samples: int) -> str:
     """The outcome as a person reads it."""
-    lines = ["", f"Test: {answer['test_posts']} posts never used before. Means with 95 % intervals, by post.", ""]
+    lines = ["", f"Test: {answer['test_posts']} posts that no training saw. Means with 95 % intervals, by post.", ""]
     lines.append(f"{'':24}{'before (SFT)':>22}{'after (PPO)':>22}{'change':>25}")
     for decoding, name, label in (
         ("sampled", "gold", "gold"),
