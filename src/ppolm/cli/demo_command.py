@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ppolm.ppo_trainer.results import TrainingResults
 
 TEST_PROMPTS = "embedded:test"
-"""Posts that no training saw."""
+"""Posts that no training saw and no setting was chosen on."""
 
 NEXT = """This was the embedded tiny model in a made-up world. With Qwen3-0.6B-Base, your prompts and your reward:
   ppolm train --model-name Qwen/Qwen3-0.6B-Base --prompts your_prompts.jsonl --reward your_rewards.py:score \\
@@ -145,7 +145,8 @@ def numbers(comparison: Comparison) -> dict[str, Any]:
 
 def show(answer: dict[str, Any], results: TrainingResults, sampled: Comparison, samples: int) -> str:
     """The outcome as a person reads it."""
-    lines = ["", f"Test: {answer['test_posts']} posts that no training saw. Means with 95 % intervals, by post.", ""]
+    lines = ["", f"Test: {answer['test_posts']} posts that no training saw and no setting was chosen on."]
+    lines += ["Means with 95 % intervals, by post.", ""]
     lines.append(f"{'':24}{'before (SFT)':>22}{'after (PPO)':>22}{'change':>25}")
     for decoding, name, label in (
         ("sampled", "gold", "gold"),
