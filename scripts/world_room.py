@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 
-from ppolm.data.examples import load_demonstrations
+from ppolm.data.load_rows import load_demonstrations
 from ppolm.data.world.gold import gold
 
 

@@ -18,6 +18,13 @@ def test_the_same_values_give_the_same_interval() -> None:
     assert mean_interval(values) == mean_interval(values)
 
 
+def test_drawing_in_parts_changes_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.random.default_rng(4).normal(size=301).tolist()
+    whole = mean_interval(values)
+    monkeypatch.setattr("ppolm.evaluation.intervals.DRAWS_AT_ONCE", 1000)
+    assert mean_interval(values) == whole
+
+
 def test_it_agrees_with_the_normal_interval_of_many_values() -> None:
     values = np.random.default_rng(0).normal(2.0, 3.0, size=2000)
     interval, error = mean_interval(values.tolist()), values.std() / np.sqrt(2000)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
-from ppolm.data.load_prompts import load_prompts
+from ppolm.data.load_rows import load_prompts
 from ppolm.data.prompts import Prompt
 from ppolm.errors import DataError
 from tests.conftest import SHARED_DATA, needs_shared_data
@@ -267,9 +266,10 @@ def test_damaged_parquet_file_is_an_error_that_names_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["p.jsonl", "p.csv", "p.txt"])
-def test_file_that_is_not_utf8_is_an_error_that_names_it(tmp_path: Path, name: str) -> None:
+def test_row_that_is_not_utf8_is_an_error_that_names_file_and_line(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes('prompt\n{"prompt": "café"}\n'.encode("latin-1")[0 if name == "p.csv" else 7 :])
-    assert re.search(rf"{tmp_path / name} cannot be read: .*utf-8", error_of(tmp_path / name))
+    line = 2 if name == "p.csv" else 1
+    assert error_of(tmp_path / name).startswith(f"{tmp_path / name}, line {line}, is not UTF-8 text")
 
 
 def test_unknown_dataset_without_network_is_an_error_that_says_both() -> None:

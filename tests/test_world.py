@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppolm.data.examples import load_demonstrations, load_preferences
-from ppolm.data.load_prompts import load_prompts
+from ppolm.data.examples import Preference
+from ppolm.data.load_rows import load_demonstrations, load_judgements, load_prompts
 from ppolm.data.words import words
 from ppolm.data.world import SLOTS, SPLITS, Facts, grammar, parse_post, world_posts, write_post
 from ppolm.data.world.contrasts import CONTRASTS, contrast
@@ -90,11 +90,13 @@ def test_embedded_is_a_name_for_prompts_demonstrations_and_preferences(split: st
     assert len(prompts) == COUNTS[split]
     assert prompts == load_prompts("embedded", split)
     assert {split_of(parse_post(str(prompt.content)).facts) for prompt in prompts} == {split}
-    assert len(load_demonstrations("embedded", split)) == len(load_preferences("embedded", split)) == COUNTS[split]
+    assert len(load_demonstrations("embedded", split)) == len(load_judgements("embedded", split)) == COUNTS[split]
 
 
 def test_people_contradict_the_judge_in_as_many_preferences_as_the_noise_says() -> None:
-    rows = load_preferences("embedded")[::2]  # the others are made pairs, whose better side is known
+    rows = [row for row in load_judgements("embedded") if isinstance(row, Preference)]
+    assert len(rows) == COUNTS["train"]
+    rows = rows[::2]  # the others are made pairs, whose better side is known
     posts = [str(row.prompt.content) for row in rows]
     differences = [gold(post, row.chosen) - gold(post, row.rejected) for post, row in zip(posts, rows, strict=True)]
     clear = [difference for difference in differences if abs(difference) > 1e-9]

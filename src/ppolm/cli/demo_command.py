@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from ppolm.cli.settings import parse
 from ppolm.config import PPOConfig
-from ppolm.data.load_prompts import load_prompts
+from ppolm.data.load_rows import load_prompts
 from ppolm.data.world.facts import SLOTS
 from ppolm.data.world.gold import judge_summary
 from ppolm.embedded import DEMO

@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from ppolm.cli.settings import parse
 from ppolm.config import PPOConfig
-from ppolm.data.load_prompts import load_prompts
+from ppolm.data.load_rows import load_prompts
 from ppolm.data.prompts import Prompt, preview
 from ppolm.errors import ConfigError
 
@@ -73,12 +73,13 @@ def held_out_prompts(config: PPOConfig, trainer: PPOTrainer, source: str | None)
     """The prompts asked for, or those that training held out."""
     from ppolm.ppo_trainer.prompt_schedule import plan_prompts
 
+    split, skip_bad = config.dataset_split, config.skip_bad_rows
     if source is not None:
-        return load_prompts(source, config.dataset_split)
+        return load_prompts(source, split, skip_bad)
     if config.prompts is None:
         raise ConfigError("The run does not say where its prompts came from. Give --prompts.")
-    given = None if config.eval_prompts is None else load_prompts(config.eval_prompts, config.dataset_split)
-    prompts = load_prompts(config.prompts, config.dataset_split)
+    given = None if config.eval_prompts is None else load_prompts(config.eval_prompts, split, skip_bad)
+    prompts = load_prompts(config.prompts, split, skip_bad)
     held_out = plan_prompts(config, trainer.generator, prompts, 1, given).held_out
     if not held_out:
         raise ConfigError("The run held out no prompts. Give --prompts.")

@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from ppolm.cli.settings import parse
 from ppolm.config import PPOConfig
-from ppolm.data.load_prompts import load_prompts
+from ppolm.data.load_rows import load_prompts
 from ppolm.data.prompts import preview
 from ppolm.errors import ConfigError
 
@@ -38,6 +38,8 @@ class GenerateArguments:
     """One or more prompts."""
     prompts: str | None = None
     """File or dataset with prompts."""
+    skip_bad_rows: bool = False
+    """A row of --prompts that cannot be used: left out and counted, instead of an error."""
     samples: int = 1
     """Responses per prompt."""
     max_new_tokens: int | None = None
@@ -57,7 +59,8 @@ class GenerateArguments:
 def main(argv: list[str]) -> None:
     """Print the responses."""
     arguments = parse(GenerateArguments, "ppolm generate", argv)
-    prompts = [*arguments.prompt, *(load_prompts(arguments.prompts) if arguments.prompts else ())]
+    rows = load_prompts(arguments.prompts, skip_bad=arguments.skip_bad_rows) if arguments.prompts else []
+    prompts = [*arguments.prompt, *rows]
     if arguments.samples < 1:
         raise ConfigError(f"samples is {arguments.samples}, expected at least 1.")
     if not prompts:
@@ -70,7 +73,7 @@ def main(argv: list[str]) -> None:
     config, adapter = config_and_adapter(arguments)
     adapters = AdapterSet(BaseModelSetup(config))
     if adapter is None:
-        adapters.create("policy", new_lora_config(config))  # a new adapter changes nothing
+        adapters.create("policy", new_lora_config(config, adapters.setup))  # a new adapter changes nothing
     else:
         adapters.load("policy", adapter)
     sampling = dataclasses.replace(Sampling.of(config), greedy=arguments.temperature == 0)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ppolm.cli.settings import parse
 from ppolm.config import PPOConfig
-from ppolm.data.load_prompts import load_prompts
+from ppolm.data.load_rows import load_prompts
 from ppolm.embedded import DEMO
 from ppolm.errors import ConfigError
 
@@ -80,7 +80,8 @@ def sweep_one(config: PPOConfig) -> Curve:
     from ppolm.runs.overopt_report import Curve
 
     print(f"kl_coef {config.kl_coef:g}", file=sys.stderr)
-    prompts = load_prompts(str(config.prompts), config.dataset_split)
-    held_out = None if config.eval_prompts is None else load_prompts(config.eval_prompts, config.dataset_split)
+    split, skip_bad = config.dataset_split, config.skip_bad_rows
+    prompts = load_prompts(str(config.prompts), split, skip_bad)
+    held_out = None if config.eval_prompts is None else load_prompts(config.eval_prompts, split, skip_bad)
     results = PPOTrainer(config).train(prompts, config.num_epochs, eval_prompts=held_out)
     return Curve(config.kl_coef, read_metrics(results.run_dir, "eval"))

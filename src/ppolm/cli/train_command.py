@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 
 from ppolm.cli.settings import parse_train
-from ppolm.data.load_prompts import load_prompts
+from ppolm.data.load_rows import load_prompts
 from ppolm.data.world.rows import EMBEDDED
 from ppolm.errors import ConfigError
 
@@ -32,8 +32,9 @@ def main(argv: list[str]) -> None:
     else:
         run = find_checkpoint(Path(arguments.resume))[0]
         refuse_changes(read_run_config(run).to_dict(), config, run)
-    prompts = load_prompts(config.prompts, config.dataset_split)
-    held_out = None if config.eval_prompts is None else load_prompts(config.eval_prompts, config.dataset_split)
+    split, skip_bad = config.dataset_split, config.skip_bad_rows
+    prompts = load_prompts(config.prompts, split, skip_bad)
+    held_out = None if config.eval_prompts is None else load_prompts(config.eval_prompts, split, skip_bad)
     trainer = PPOTrainer(config)
     results = trainer.train(prompts, config.num_epochs, eval_prompts=held_out, resume=arguments.resume)
     print(results.summary())

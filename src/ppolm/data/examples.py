@@ -1,13 +1,13 @@
-"""What people gave us to learn from: demonstrations (prompt, completion) and preferences (prompt, chosen, rejected)."""
+"""What people gave us to learn from: demonstrations, preferences, scores and thumbs, each a checked data row."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ppolm.data.prompts import Prompt, as_prompt
-from ppolm.data.read_rows import read_rows
 from ppolm.errors import DataError
 
 
@@ -21,49 +21,209 @@ class Demonstration:
 
 @dataclass(frozen=True)
 class Preference:
-    """A prompt and two answers, of which people preferred the first."""
+    """A prompt and two answers, of which people preferred the first; or neither, if it is a tie."""
 
     prompt: Prompt
     chosen: str
     rejected: str
+    tie: bool = False
+    confidence: float = 1.0
+    """How much this judgement counts beside the others."""
+    margin: float = 0.0
+    """By how much the better score should exceed the other."""
+    annotator: str | None = None
 
 
-def load_demonstrations(source: str, split: str = "train") -> list[Demonstration]:
-    """All demonstrations of a file or dataset; a bad row is an error that names its file and line."""
-    rows = [as_demonstration(row, where) for where, row in read_rows(source, split)]
-    return _some(rows, source, "demonstrations (prompt, completion)")
+@dataclass(frozen=True)
+class Rating:
+    """A prompt, an answer, and the score that people gave it, on whatever scale."""
+
+    prompt: Prompt
+    completion: str
+    score: float
+    confidence: float = 1.0
+    annotator: str | None = None
 
 
-def load_preferences(source: str, split: str = "train") -> list[Preference]:
-    """All preferences of a file or dataset; a bad row is an error that names its file and line."""
-    rows = [as_preference(row, where) for where, row in read_rows(source, split)]
-    return _some(rows, source, "preferences (prompt, chosen, rejected)")
+@dataclass(frozen=True)
+class Thumb:
+    """A prompt, an answer, and whether people liked it."""
+
+    prompt: Prompt
+    completion: str
+    label: bool
+    confidence: float = 1.0
+    annotator: str | None = None
+
+
+Judgement = Preference | Rating | Thumb
+"""What a reward model can learn from."""
+
+Example = Prompt | Demonstration | Judgement
+"""Any row that we know."""
+
+KINDS = {
+    Preference: "preferences (prompt, chosen, rejected)",
+    Rating: "scores (prompt, completion, score)",
+    Thumb: "thumbs (prompt, completion, label)",
+    Demonstration: "demonstrations (prompt, completion)",
+    Prompt: "prompts (prompt)",
+}
+"""The kinds of rows and their columns, the richest first."""
+
+
+def as_example(row: Any, where: str) -> Example:
+    """The richest kind of example that the row's columns make."""
+    if not isinstance(row, Mapping):
+        return as_prompt(row, where)
+    if _has(row, "chosen") or _has(row, "rejected"):
+        return as_preference(row, where)
+    if "completion" in row or _ends_in_answer(row):  # a score of a prompt alone, such as its votes, judges no answer
+        if _has(row, "score"):
+            return as_rating(row, where)
+        if _has(row, "label"):
+            return as_thumb(row, where)
+    if _has(row, "completion") or _ends_in_answer(row):
+        return as_demonstration(row, where)
+    return as_prompt(row, where)
+
+
+def as_judgement(row: Any, where: str) -> Judgement:
+    """A preference, a score or a thumb."""
+    example = as_example(row, where)
+    if isinstance(example, (Preference, Rating, Thumb)):
+        return example
+    raise DataError(
+        f"{where} holds no judgement: expected chosen and rejected, or completion with score or label. "
+        f"It has: {_found(row)}."
+    )
 
 
 def as_demonstration(row: Any, where: str) -> Demonstration:
-    """Check one row."""
-    return Demonstration(as_prompt(row, where), _text(row, "completion", where))
+    """A prompt with its completion, or a conversation that ends in an answer."""
+    return Demonstration(as_prompt(row, where), _completion(row, where))
 
 
 def as_preference(row: Any, where: str) -> Preference:
-    """Check one row."""
-    chosen, rejected = _text(row, "chosen", where), _text(row, "rejected", where)
-    if chosen == rejected:
+    """Two answers to a prompt, or two conversations that differ in their last answer."""
+    if isinstance(row, Mapping) and _is_conversation(row.get("chosen")) and _is_conversation(row.get("rejected")):
+        row = _with_shared_prompt(row, where)
+    chosen, rejected = _answer(row, "chosen", where), _answer(row, "rejected", where)
+    tie = _truth(row, "tie", where, default=False)
+    if chosen == rejected and not tie:
         raise DataError(f"{where} prefers a text to itself: 'chosen' and 'rejected' are the same. Remove the row.")
-    return Preference(as_prompt(row, where), chosen, rejected)
+    margin = _weight(row, "margin", where, default=0.0)
+    return Preference(as_prompt(row, where), chosen, rejected, tie, margin=margin, **_judge(row, where))
 
 
-def _text(row: Any, column: str, where: str) -> str:
+def as_rating(row: Any, where: str) -> Rating:
+    """A score for an answer."""
+    completion, score = _completion(row, where), _number(row, "score", where)
+    return Rating(as_prompt(row, where), completion, score, **_judge(row, where))
+
+
+def as_thumb(row: Any, where: str) -> Thumb:
+    """Thumbs up or down for an answer."""
+    completion, label = _completion(row, where), _truth(row, "label", where)
+    return Thumb(as_prompt(row, where), completion, label, **_judge(row, where))
+
+
+def _judge(row: Mapping[str, Any], where: str) -> dict[str, Any]:
+    annotator = str(row["annotator"]) if _has(row, "annotator") else None
+    return {"confidence": _weight(row, "confidence", where, default=1.0), "annotator": annotator}
+
+
+def _has(row: Mapping[str, Any], column: str) -> bool:
+    """Whether the row says something there; an empty cell of a spreadsheet says nothing."""
+    return row.get(column) not in (None, "")
+
+
+def _found(row: Any) -> str:
+    return ", ".join(map(str, row)) if isinstance(row, Mapping) else type(row).__name__
+
+
+def _is_conversation(value: Any) -> bool:
+    """Whether it is a prompt and an answer in one: two messages or more."""
+    return isinstance(value, (list, tuple)) and len(value) > 1 and all(isinstance(item, Mapping) for item in value)
+
+
+def _ends_in_answer(row: Mapping[str, Any]) -> bool:
+    messages = row.get("messages")
+    last = messages[-1] if isinstance(messages, (list, tuple)) and messages else None
+    return isinstance(last, Mapping) and last.get("role") == "assistant" and not _has(row, "prompt")
+
+
+def _with_shared_prompt(row: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Conversations as published preference data has them: the prompt is what both begin with."""
+    chosen, rejected = list(row["chosen"]), list(row["rejected"])
+    shared, prompt = _said(chosen[:-1]), row.get("prompt")
+    if shared != _said(rejected[:-1]):
+        raise DataError(f"{where} has conversations in 'chosen' and 'rejected' that differ before their last message.")
+    # Often the question stands in a prompt column as well, alone or as messages; another question would be a mistake.
+    if _has(row, "prompt") and prompt != shared[-1][1] and (isinstance(prompt, str) or _said(prompt) != shared):
+        raise DataError(f"{where} has another 'prompt' than the conversations in 'chosen' and 'rejected' begin with.")
+    return {**row, "prompt": chosen[:-1], "chosen": chosen[-1:], "rejected": rejected[-1:]}
+
+
+def _said(messages: Any) -> list[tuple[Any, Any]]:
+    """Who says what; whatever else messages hold is no part of the conversation."""
+    items = messages if isinstance(messages, (list, tuple)) else ()
+    return [(item.get("role"), item.get("content")) for item in items if isinstance(item, Mapping)]
+
+
+def _completion(row: Any, where: str) -> str:
+    """The answer of a row: its completion, or the last message of its conversation."""
+    if isinstance(row, Mapping) and not _has(row, "completion") and _ends_in_answer(row):
+        row = {"completion": row["messages"][-1:]}
+    return _answer(row, "completion", where)
+
+
+def _answer(row: Any, column: str, where: str) -> str:
+    """The text of an answer: text, or a list with one message of the assistant."""
     if not isinstance(row, Mapping) or column not in row:
-        found = ", ".join(map(str, row)) if isinstance(row, Mapping) else type(row).__name__
-        raise DataError(f"{where} has no column {column!r}. It has: {found}.")
+        raise DataError(f"{where} has no column {column!r}. It has: {_found(row)}.")
     value = row[column]
+    if isinstance(value, (list, tuple)) and len(value) == 1 and isinstance(value[0], Mapping):
+        role, value = value[0].get("role"), value[0].get("content")
+        if role != "assistant":
+            raise DataError(f"{where} has a message of {role!r} as its {column!r}, expected one of 'assistant'.")
     if not isinstance(value, str) or not value.strip():
-        raise DataError(f"{where} has {value!r:.60} as its {column!r}, expected text.")
+        expected = "text, or a list with one message of the assistant"
+        raise DataError(f"{where} has {value!r:.60} as its {column!r}, expected {expected}.")
     return value
 
 
-def _some(rows: list[Any], source: str, what: str) -> list[Any]:
-    if not rows:
-        raise DataError(f"{source} holds no {what}.")
-    return rows
+def _number(row: Mapping[str, Any], column: str, where: str, default: float | None = None) -> float:
+    if default is not None and not _has(row, column):
+        return default
+    value = row.get(column)
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]  # CSV holds text
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise DataError(f"{where} has {value!r:.60} as its {column!r}, expected a number.")
+    return number
+
+
+def _weight(row: Mapping[str, Any], column: str, where: str, default: float) -> float:
+    number = _number(row, column, where, default)
+    if number < 0:
+        raise DataError(f"{where} has {number:g} as its {column!r}, expected 0 or more.")
+    return number
+
+
+TRUTHS = {
+    **dict.fromkeys(("true", "1", "1.0", "yes", "up", "good"), True),
+    **dict.fromkeys(("false", "0", "0.0", "-1", "-1.0", "no", "down", "bad"), False),
+}
+"""How people write thumbs."""
+
+
+def _truth(row: Mapping[str, Any], column: str, where: str, default: bool | None = None) -> bool:
+    if default is not None and not _has(row, column):
+        return default
+    value = TRUTHS.get(str(row.get(column)).strip().lower())
+    if value is None:
+        raise DataError(f"{where} has {row.get(column)!r:.60} as its {column!r}, expected true or false.")
+    return value

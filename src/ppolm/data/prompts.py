@@ -65,7 +65,15 @@ def _from_row(row: Mapping[str, Any], where: str) -> Prompt:
     if not present:
         found = ", ".join(map(str, row)) or "none"
         raise DataError(f"{where} has neither a 'prompt' nor a 'messages' column. Its columns: {found}.")
-    content = _check_content(row[present[0]], where)
+    # In a spreadsheet with both columns, the one that does not apply is an empty cell.
+    column = next((name for name in present if row[name] != ""), present[0])
+    content = row[column]
+    if column == "messages" and isinstance(content, str):
+        raise DataError(
+            f"{where} has text as its 'messages' ({content!r:.40}), expected a list of messages (in CSV: as JSON). "
+            "Call the column 'prompt' if it holds text."
+        )
+    content = _check_content(content, where)
     columns = {str(name): value for name, value in row.items() if name not in ("prompt", "messages")}
     if not isinstance(content, str) and content[-1].get("role") == "assistant":
         # A finished conversation: its last answer is what a human or model said, not part of the prompt.
@@ -81,9 +89,13 @@ def _check_content(content: Any, where: str) -> str | list[dict[str, Any]]:
         return content
     if isinstance(content, (list, tuple)):
         messages = list(content)
-        good = [isinstance(m, Mapping) and isinstance(m.get("content"), str) and "role" in m for m in messages]
+        good = [
+            isinstance(m, Mapping) and isinstance(m.get("content"), str) and isinstance(m.get("role"), str)
+            for m in messages
+        ]
         if messages and all(good):
-            return [dict(message) for message in messages]
+            # Parquet gives every message all keys that any message has; chat templates ask whether a key is there.
+            return [{key: value for key, value in message.items() if value is not None} for message in messages]
         raise DataError(
             f"{where} must be a list of messages, each with 'role' and 'content' text; found {content!r:.80}."
         )

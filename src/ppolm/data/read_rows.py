@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import json
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ppolm.data.hub import offline_unless_reachable
 from ppolm.data.world.rows import EMBEDDED, Row, read_world
@@ -16,7 +17,10 @@ from ppolm.errors import DataError
 
 
 def read_rows(source: str, split: str = "train") -> Iterator[Row]:
-    """All rows of a file or dataset, one by one; ``embedded`` is the world that ships with ppolm."""
+    """All rows of a file or dataset, one by one; ``embedded`` is the world that ships with ppolm.
+
+    A row that cannot be read comes as the DataError that says why, so that the reader decides whether to go on.
+    """
     path = Path(source).expanduser()
     if path.is_file():
         return _read_file(path)
@@ -41,66 +45,136 @@ def _read_file(path: Path) -> Iterator[Row]:
         raise DataError(f"File {path} has an unknown ending. Expected .jsonl, .jsonl.gz, .csv, .parquet or .txt.")
     try:
         yield from reader(path)
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"File {path} cannot be read: {error}. It is damaged or cut off: get it again.") from error
+    except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"File {path} cannot be read: {error}") from error
 
 
-def _open(path: Path) -> Any:
-    opener = gzip.open if path.name.lower().endswith(".gz") else open
+def _open_bytes(path: Path) -> IO[bytes]:
+    return gzip.open(path) if path.name.lower().endswith(".gz") else path.open("rb")  # type: ignore[return-value]
+
+
+def _open(path: Path, errors: str = "strict") -> IO[str]:
     # utf-8-sig: spreadsheets put a byte order mark first, which would become part of the first column's name.
-    return opener(path, "rt", encoding="utf-8-sig", newline="")
+    return io.TextIOWrapper(_open_bytes(path), encoding="utf-8-sig", errors=errors, newline="")
 
 
 def _read_jsonl(path: Path) -> Iterator[Row]:
-    with _open(path) as file:
+    with _open_bytes(path) as file:  # line by line, so that one line of another encoding spoils no other
         for number, line in enumerate(file, 1):
             if line.strip():
                 where = f"{path}, line {number},"
                 try:
-                    yield where, json.loads(line)
-                except json.JSONDecodeError as error:
-                    raise DataError(f"{where} is not JSON: {error}. Each line must be one JSON object.") from None
+                    row = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+                except UnicodeDecodeError as error:
+                    yield where, DataError(f"{where} is not UTF-8 text: {error}. Save the file as UTF-8.")
+                except (ValueError, RecursionError) as error:
+                    yield where, DataError(f"{where} is not JSON: {error}. Each line must be one JSON object.")
+                else:
+                    yield where, _whole(row, where) if b"\\ud" in line.lower() else row
+
+
+def _whole(row: Any, where: str) -> Any:
+    """The row, unless it holds half a character (an escape such as \\ud83d alone), which no tokenizer takes."""
+    try:
+        json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return DataError(f"{where} holds half a character (a lone surrogate escape). Remove it from the text.")
+    return row
 
 
 def _read_json(path: Path) -> Iterator[Row]:
     """A JSON array of rows, or what is called .json but is one object per line."""
-    with _open(path) as file:
+    with _open(path, errors="surrogateescape") as file:
         is_array = file.read(4096).lstrip().startswith("[")
-        file.seek(0)
-        if not is_array:
-            yield from _read_jsonl(path)
-            return
+    if not is_array:
+        yield from _read_jsonl(path)
+        return
+    with _open(path) as file:
         try:
             rows = json.load(file)
-        except json.JSONDecodeError as error:
+        except UnicodeDecodeError:
+            raise
+        except (ValueError, RecursionError) as error:
             raise DataError(f"File {path} is not JSON: {error}.") from None
-    yield from ((f"{path}, item {number},", row) for number, row in enumerate(rows, 1))
+    for number, row in enumerate(rows, 1):
+        where = f"{path}, item {number},"
+        yield where, _whole(row, where)
 
 
 def _read_csv(path: Path) -> Iterator[Row]:
-    with _open(path) as file:
-        reader = csv.DictReader(file)
-        for row in reader:
-            yield f"{path}, line {reader.line_num},", row
+    with _open(path, errors="surrogateescape") as file:
+        # strict: a quote that is not closed would otherwise make one cell of all the rows that follow.
+        reader = csv.reader(file, strict=True)
+        try:
+            header = next(reader, [])
+        except csv.Error as error:
+            raise DataError(f"File {path} has a first line that cannot be read: {error}.") from None
+        while True:
+            where = f"{path}, line {reader.line_num + 1},"  # where the row begins: a cell may hold several lines
+            try:
+                cells = next(reader)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                yield where, DataError(f"{where} cannot be read: {error}. Close its quotes, and double those inside.")
+                continue
+            if cells:
+                yield where, _csv_row(header, cells, where)
+
+
+def _csv_row(header: list[str], cells: list[str], where: str) -> Any:
+    if len(cells) > len(header):
+        have = f"{len(cells)} cells for {len(header)} columns"
+        return DataError(f"{where} has {have}. Put quotes around text with commas.")
+    if not _is_utf8("".join(cells)):
+        return DataError(f"{where} is not UTF-8 text. Save the file as UTF-8.")
+    return {name: _csv_cell(name, cell) for name, cell in zip(header, cells, strict=False)}
+
+
+def _csv_cell(name: str, cell: str) -> Any:
+    """A cell's text; chat messages if it holds them as JSON, which is the only way in which a cell can."""
+    if name in ("prompt", "messages", "completion", "chosen", "rejected") and cell.lstrip().startswith("["):
+        try:
+            value = json.loads(cell)
+        except (ValueError, RecursionError):
+            return cell
+        if value and all(isinstance(item, dict) and {"role", "content"} <= item.keys() for item in value):
+            return value
+    return cell
+
+
+def _is_utf8(text: str) -> bool:
+    """Whether every byte could be read: what could not has become a lone surrogate."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _read_text(path: Path) -> Iterator[Row]:
-    with _open(path) as file:
+    with _open(path, errors="surrogateescape") as file:
         for number, line in enumerate(file, 1):
             if line.strip():
-                yield f"{path}, line {number},", line.rstrip("\r\n")
+                where = f"{path}, line {number},"
+                error = DataError(f"{where} is not UTF-8 text. Save the file as UTF-8.")
+                yield where, line.rstrip("\r\n") if _is_utf8(line) else error
 
 
 def _read_parquet(path: Path) -> Iterator[Row]:
     import pyarrow.parquet as parquet
-    from pyarrow import ArrowInvalid
+    from pyarrow import ArrowException
 
+    number = 0
     try:
-        table = parquet.read_table(path)
-    except ArrowInvalid as error:
+        for batch in parquet.ParquetFile(path).iter_batches(batch_size=1024):  # never the whole file in memory
+            for row in batch.to_pylist():
+                number += 1
+                yield f"{path}, row {number},", row
+    except ArrowException as error:
         raise DataError(f"File {path} is not a readable Parquet file: {error}") from None
-    for number, row in enumerate(table.to_pylist(), 1):
-        yield f"{path}, row {number},", row
 
 
 def _read_dataset(name: str, split: str) -> Iterator[Row]:

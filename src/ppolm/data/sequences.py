@@ -14,13 +14,16 @@ from torch import Tensor
 class Microbatch:
     """Right-padded ids of some sequences, and where in them their states stand.
 
-    ``rows`` are the flat positions of the actions among all actions of the TokenSequences.
+    ``rows`` are the flat positions of the actions among all actions of the TokenSequences. Positions and mask are given
+    where several sequences share a row (see packing.py).
     """
 
     input_ids: Tensor  # [B, T]
     state_index: Tensor  # [n], into the flattened B*T positions
     actions: Tensor  # [n]
     rows: Tensor  # [n]
+    position_ids: Tensor | None = None  # [B, T]
+    mask: Tensor | None = None  # [B, 1, T, T]
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,14 @@ class TokenSequences:
             actions=torch.cat([self.actions[i] for i in indices]).to(device),
             rows=torch.cat(rows),
         )
+
+
+def cut_middle(prompt: Tensor, room: int) -> Tensor:
+    """At most ``room`` tokens of a prompt: its middle goes, because tasks are stated at the beginning or the end."""
+    if len(prompt) <= room:
+        return prompt
+    head = room // 2
+    return torch.cat([prompt[:head], prompt[len(prompt) - (room - head) :]])
 
 
 def split_by_tokens(lengths: Sequence[int], token_budget: int) -> list[list[int]]:

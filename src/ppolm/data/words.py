@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 CJK = "\u3040-\u30ff\u3400-\u9fff"
-WORD = re.compile(rf"[{CJK}]|(?:(?![{CJK}])[^\W_])+")
+WORD = re.compile(rf"[{CJK}]|[^\W_{CJK}]+")
 """A run of letters and digits of any script; in Chinese and Japanese, which have no spaces, a character."""
 
 

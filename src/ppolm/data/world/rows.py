@@ -25,15 +25,15 @@ Row = tuple[str, Any]
 
 
 NOISE = 0.15
-"""Share of the preferences in which the judge, like people, says the opposite of what it means."""
+"""Share of the training preferences in which the judge, like people, says the opposite of what it means."""
 
 
 def read_world(split: str) -> Iterator[Row]:
     """Posts with a summary that somebody wrote under them, and two others of which the judge preferred one."""
-    random = Random(split)
+    random, noise = Random(split), NOISE if split == "train" else 0.0  # what measures a reward model is clean
     for number, post in enumerate(world_posts(split, COUNTS.get(split, 1), DRAWS.get(split, 0)), 1):
         if number % 2:
-            preference = preference_row(post, two_references(post.facts, random), NOISE, random)
+            preference = preference_row(post, two_references(post.facts, random), noise, random)
         else:  # which side of a made pair has the fault is known
             preference = preference_row(post, contrast(post.facts, random), 0.0, random)
         row = {"completion": f" {reference_summary(post.facts, random)}"} | preference

@@ -1,0 +1,133 @@
+"""Several sequences side by side in one row, and a prompt once for all its answers: fewer tokens, the same numbers.
+
+Who sees whom is decided by a mask, and positions count from each sequence's own beginning, so a token's hidden state is
+what it would be alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ppolm.data.sequences import Microbatch, split_by_tokens
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Token ids of a prompt and of one or several answers to it."""
+
+    prompt: Tensor
+    answers: tuple[Tensor, ...]
+
+    @property
+    def size(self) -> int:
+        """Tokens when the prompt is held once."""
+        return len(self.prompt) + sum(map(len, self.answers))
+
+    def numbers(self) -> list[float]:
+        """All ids, with a mark between the parts."""
+        return [id_ for part in (self.prompt, *self.answers) for id_ in (*part.tolist(), -1)]
+
+
+Read = Literal["actions", "ends"]
+"""Where hidden states are wanted: before every token of every answer, or at every answer's last token."""
+
+
+def pack(
+    items: Sequence[Answers], token_budget: int, pad_id: int, device: torch.device, read: Read
+) -> Iterator[Microbatch]:
+    """All items in microbatches; ``rows`` of a microbatch are positions among all wanted states, in the items' order.
+
+    All answers of an item are in the same microbatch. Rows are no wider than the longest item: attention costs the
+    square of the width.
+    """
+    starts = torch.tensor([0, *(_wanted(item, read) for item in items)]).cumsum(0).tolist()
+    bins = fill_bins([item.size for item in items])
+    widths = [sum(items[i].size for i in one) for one in bins]
+    for group in split_by_tokens(widths, token_budget):
+        yield _microbatch([[(items[i], starts[i]) for i in bins[b]] for b in group], pad_id, device, read)
+
+
+def merge(items: Sequence[Answers]) -> tuple[list[Answers], list[tuple[int, ...]]]:
+    """One item per prompt with each of its answers once, and where each given item's answers are among all of them."""
+    prompts: dict[tuple[int, ...], dict[tuple[int, ...], tuple[Tensor, Tensor]]] = {}
+    for item in items:
+        answers = prompts.setdefault(tuple(item.prompt.tolist()), {})
+        answers.update({tuple(answer.tolist()): (item.prompt, answer) for answer in item.answers})
+    numbers = (key for prompt, answers in prompts.items() for key in ((prompt, answer) for answer in answers))
+    place = {key: number for number, key in enumerate(numbers)}
+    merged = [
+        Answers(next(iter(answers.values()))[0], tuple(answer for _, answer in answers.values()))
+        for answers in prompts.values()
+    ]
+    where = [
+        tuple(place[tuple(item.prompt.tolist()), tuple(answer.tolist())] for answer in item.answers) for item in items
+    ]
+    return merged, where
+
+
+def fill_bins(sizes: Sequence[int]) -> list[list[int]]:
+    """Indices in bins that are no wider than the largest size: the longest first, each where it first fits."""
+    capacity = max(sizes, default=0)
+    bins: list[list[int]] = []
+    room: list[int] = []
+    for i in sorted(range(len(sizes)), key=lambda i: (-sizes[i], i)):
+        place = next((b for b, free in enumerate(room) if sizes[i] <= free), len(bins))
+        if place == len(bins):
+            bins.append([])
+            room.append(capacity)
+        bins[place].append(i)
+        room[place] -= sizes[i]
+    return bins
+
+
+def _wanted(item: Answers, read: Read) -> int:
+    return len(item.answers) if read == "ends" else sum(map(len, item.answers))
+
+
+def _microbatch(rows: list[list[tuple[Answers, int]]], pad_id: int, device: torch.device, read: Read) -> Microbatch:
+    width = max(sum(item.size for item, _ in row) for row in rows)
+    input_ids = torch.full((len(rows), width), pad_id, dtype=torch.long)
+    positions = torch.zeros((len(rows), width), dtype=torch.long)
+    tree = torch.zeros((2, len(rows), width), dtype=torch.long)  # item of each token, and branch: 0 is the prompt
+    states, actions, wanted = [], [], []
+    for number, row in enumerate(rows):
+        at = 0
+        for name, (item, start) in enumerate(row, 1):
+            prompt_end = at + len(item.prompt)
+            input_ids[number, at:prompt_end] = item.prompt
+            positions[number, at:prompt_end] = torch.arange(len(item.prompt))
+            tree[0, number, at : at + item.size] = name
+            at = prompt_end
+            for branch, answer in enumerate(item.answers, 1):
+                end = at + len(answer)
+                input_ids[number, at:end] = answer
+                positions[number, at:end] = torch.arange(len(answer)) + len(item.prompt)
+                tree[1, number, at:end] = branch
+                before = torch.cat([torch.tensor([prompt_end - 1]), torch.arange(at, end - 1)])
+                places = before if read == "actions" else torch.tensor([end - 1])
+                states.append(places + number * width)
+                actions.append(answer if read == "actions" else answer[-1:])
+                wanted.append(torch.arange(len(places)) + start)
+                start += len(places)
+                at = end
+    return Microbatch(
+        input_ids=input_ids.to(device),
+        state_index=torch.cat(states).to(device),
+        actions=torch.cat(actions).to(device),
+        rows=torch.cat(wanted),
+        position_ids=positions.to(device),
+        mask=_mask(*tree).to(device),
+    )
+
+
+def _mask(item: Tensor, branch: Tensor) -> Tensor:
+    """[B, 1, T, T], True where a token sees another: an earlier one of its item, in its own branch or the prompt."""
+    same_item = item[:, :, None] == item[:, None, :]
+    seen_branch = (branch[:, None, :] == 0) | (branch[:, :, None] == branch[:, None, :])
+    earlier = torch.ones(item.shape[1], item.shape[1], dtype=torch.bool).tril()
+    return (same_item & seen_branch & earlier)[:, None]

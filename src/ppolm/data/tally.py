@@ -1,0 +1,192 @@
+"""What is remembered of the rows of one source: numbers and digests, so that memory does not grow with the texts."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+from ppolm.data.examples import KINDS, Demonstration, Example, Preference, Rating, Thumb, as_example
+from ppolm.data.prompts import Prompt, preview
+from ppolm.data.words import words
+from ppolm.data.world.rows import Row
+from ppolm.errors import DataError
+
+CountTokens = Callable[[Prompt, Sequence[str]], list[int]]
+"""Tokens of a prompt, and of each answer."""
+
+BAD_ROWS_KEPT = 5
+COLUMNS: dict[type, set[str]] = {
+    Preference: {"chosen", "rejected", "tie", "confidence", "margin", "annotator"},
+    Rating: {"completion", "score", "confidence", "annotator"},
+    Thumb: {"completion", "label", "confidence", "annotator"},
+    Demonstration: {"completion"},
+    Prompt: set(),
+}
+"""Columns that each kind of row has a use for, beside its prompt and reference."""
+
+
+@dataclass(slots=True)
+class Seen:
+    """How often a text occurs, how it begins, and its length."""
+
+    preview: str
+    words: int
+    count: int = 0
+
+
+@dataclass
+class Tally:
+    """The rows of one source. Texts count as the same if they differ in white space alone."""
+
+    name: str
+    rows: int = 0
+    bad: int = 0
+    bad_reasons: list[str] = field(default_factory=list)
+    """Of the first few bad rows."""
+    kinds: Counter[str] = field(default_factory=Counter)
+    first_of_kind: dict[str, str] = field(default_factory=dict)
+    chats: int = 0
+    other_columns: Counter[str] = field(default_factory=Counter)
+    word_counts: dict[str, array[int]] = field(default_factory=lambda: defaultdict(lambda: array("q")))
+    token_counts: dict[str, array[int]] = field(default_factory=lambda: defaultdict(lambda: array("q")))
+    row_tokens: array[int] = field(default_factory=lambda: array("q"))
+    """Of a prompt with its longest answer and the EOS after it."""
+    prompts: dict[bytes, Seen] = field(default_factory=dict)
+    answers: dict[bytes, Seen] = field(default_factory=dict)
+    columns: dict[str, set[bytes]] = field(default_factory=lambda: defaultdict(set))
+    """Different texts in each column of answers."""
+    different: set[bytes] = field(default_factory=set)
+    """Rows, each with its judgement and its judge."""
+    verdicts: dict[bytes, set[bytes | bool]] = field(default_factory=lambda: defaultdict(set))
+    """Who won each pair, or which thumbs an answer got."""
+    ties: int = 0
+    pairs: dict[bytes, list[float]] = field(default_factory=lambda: defaultdict(list))
+    """For each prompt and judged pair: 1 if the longer answer won, 0 if the shorter one did, 0.5 for equal length."""
+    scores: array[float] = field(default_factory=lambda: array("d"))
+    score_words: array[int] = field(default_factory=lambda: array("q"))
+    thumbs: array[int] = field(default_factory=lambda: array("q"))
+    thumb_words: array[int] = field(default_factory=lambda: array("q"))
+    annotators: Counter[str] = field(default_factory=Counter)
+    spaced: Counter[bool] = field(default_factory=Counter)
+    """Answers that begin with white space, and that do not."""
+    prompts_end_in_space: int = 0
+    prompts_end_empty: int = 0
+
+    def add(self, example: Example, where: str, count_tokens: CountTokens | None = None) -> None:
+        """Remember one good row."""
+        prompt = example if isinstance(example, Prompt) else example.prompt
+        answers = answers_of(example)
+        tokens = count_tokens(prompt, list(answers.values())) if count_tokens else None  # first: it may refuse the row
+        kind = KINDS[type(example)].split()[0]
+        self.rows += 1
+        self.kinds[kind] += 1
+        self.first_of_kind.setdefault(kind, where.rstrip(","))
+        used = COLUMNS[type(example)] | {"reference"}
+        self.other_columns.update(name for name, value in prompt.columns.items() if name not in used and _says(value))
+        keys = {"prompt": digest(prompt.content)} | {name: digest(text) for name, text in answers.items()}
+        lengths = self._add_texts(prompt, answers, keys)
+        if tokens is not None:
+            for name, number in zip(("prompt", *answers), tokens, strict=True):
+                self.token_counts[name].append(number)
+            self.row_tokens.append(tokens[0] + (max(tokens[1:]) + 1 if answers else 0))
+        self._add_judgement(example, list(keys.values()), lengths)
+
+    def _add_texts(self, prompt: Prompt, answers: dict[str, str], keys: dict[str, bytes]) -> dict[str, int]:
+        """Remember the texts of a row; words of each answer."""
+        content = prompt.content
+        self.chats += not isinstance(content, str)
+        last = content if isinstance(content, str) else str(content[-1]["content"])
+        self.prompts_end_in_space += isinstance(content, str) and last != last.rstrip()
+        self.prompts_end_empty += not last.strip()
+        whole = content if isinstance(content, str) else "\n".join(str(item["content"]) for item in content)
+        self.word_counts["prompt"].append(remember(self.prompts, keys["prompt"], whole).words)
+        lengths = {}
+        for name, text in answers.items():
+            lengths[name] = remember(self.answers, keys[name], text).words
+            self.word_counts[name].append(lengths[name])
+            self.columns[name].add(keys[name])
+            self.spaced[text[:1].isspace()] += 1
+        return lengths
+
+    def _add_judgement(self, example: Example, keys: list[bytes], lengths: dict[str, int]) -> None:
+        prompt, *texts = keys
+        self.different.add(digest([*keys, type(example).__name__, *verdict_of(example)]))
+        if isinstance(example, Preference):
+            self.ties += example.tie
+            if not example.tie:
+                self.verdicts[digest([prompt, *sorted(texts)])].add(texts[0])
+                longer = (lengths["chosen"] > lengths["rejected"]) - (lengths["chosen"] < lengths["rejected"])
+                self.pairs[prompt].append((longer + 1) / 2)
+        elif isinstance(example, Rating):
+            self.scores.append(example.score)
+            self.score_words.append(lengths["completion"])
+        elif isinstance(example, Thumb):
+            self.thumbs.append(example.label)
+            self.thumb_words.append(lengths["completion"])
+            self.verdicts[digest([prompt, *texts])].add(example.label)
+        annotator = getattr(example, "annotator", None)
+        if annotator is not None:
+            self.annotators[annotator] += 1
+
+
+def tally_rows(rows: Iterable[Row], name: str, count_tokens: CountTokens | None = None) -> Tally:
+    """Go through the rows of a source one by one and remember what a report needs."""
+    tally = Tally(name)
+    for where, row in rows:
+        try:
+            if isinstance(row, DataError):
+                raise row
+            tally.add(as_example(row, where), where, count_tokens)
+        except DataError as error:
+            tally.bad += 1
+            if tally.bad <= BAD_ROWS_KEPT:
+                reason = str(error)
+                tally.bad_reasons.append(reason if reason.startswith(where) else f"{where} {reason}")
+    if not tally.rows and not tally.bad:
+        raise DataError(f"{name} holds no rows. Give a file with at least one.")
+    return tally
+
+
+def remember(texts: dict[bytes, Seen], key: bytes, text: str) -> Seen:
+    """Count a text; its words are counted only the first time."""
+    if key not in texts:
+        texts[key] = Seen(preview(text, 60), len(words(text)))
+    texts[key].count += 1
+    return texts[key]
+
+
+def answers_of(example: Example) -> dict[str, str]:
+    """The answers of a row by column; a prompt has none."""
+    if isinstance(example, Preference):
+        return {"chosen": example.chosen, "rejected": example.rejected}
+    return {} if isinstance(example, Prompt) else {"completion": example.completion}
+
+
+def verdict_of(example: Example) -> list[str]:
+    """What people said about the answers, and who."""
+    names = ("tie", "score", "label", "confidence", "margin", "annotator")
+    return [repr(getattr(example, name, None)) for name in names]
+
+
+def digest(content: Any) -> bytes:
+    """16 bytes that stand for a text, chat messages or a list of digests; white space counts as one space."""
+    if isinstance(content, str):
+        parts = [" ".join(content.split())]
+    else:
+        parts = [
+            f"{item['role']}\n{' '.join(item['content'].split())}" if isinstance(item, dict) else item
+            for item in content
+        ]
+    made = blake2b(digest_size=16)
+    for part in parts:
+        data = part if isinstance(part, bytes) else part.encode()
+        made.update(len(data).to_bytes(8, "big") + data)
+    return made.digest()
+
+
+def _says(value: Any) -> bool:
+    return value is not None and value != ""
