@@ -21,6 +21,10 @@ class RewardError(PpolmError):
     """A reward that could not be computed or cannot be trusted."""
 
 
+class FeedbackError(PpolmError):
+    """A feedback store that cannot be opened, read or written."""
+
+
 class RunFolderError(PpolmError):
     """A run folder or checkpoint that cannot be written, read or continued."""
 

@@ -8,7 +8,7 @@ from typing import Any
 from ppolm.config import PPOConfig
 from ppolm.data.world.gold import gold_reward
 from ppolm.errors import RewardError
-from ppolm.models import RewardModel
+from ppolm.models import RewardEnsemble, RewardModel
 from ppolm.reward_kl.reward_adjuster import Score
 from ppolm.rewards.function_reward import FunctionReward, load_function
 from ppolm.rewards.http_reward import HTTPReward
@@ -32,7 +32,7 @@ def named_rewards(own: Any) -> dict[str, Any]:
 
 
 def build_rewards(
-    config: PPOConfig, reward_model: RewardModel | None, own: Mapping[str, Any] | None = None
+    config: PPOConfig, reward_model: RewardModel | RewardEnsemble | None, own: Mapping[str, Any] | None = None
 ) -> dict[str, Reward]:
     """The user's own rewards if there are any, else the configured ones, by name."""
     if own is not None:
@@ -40,12 +40,14 @@ def build_rewards(
     return {name: build_reward(name, config, reward_model) for name in config.reward}
 
 
-def build_reward(name: str, config: PPOConfig, reward_model: RewardModel | None) -> Reward:
-    """One reward: model, gold, http(s)://..., module:function or path/file.py:function."""
+def build_reward(name: str, config: PPOConfig, reward_model: RewardModel | RewardEnsemble | None) -> Reward:
+    """One reward: model, human, gold, http(s)://..., module:function or path/file.py:function."""
     if name == "model":
         if reward_model is None:
             raise RewardError("Reward 'model' is asked for, but no reward model was set up.")
         return ModelReward(reward_model)
+    if name == "human":
+        return build_human_reward(config, reward_model)
     if name == "gold":
         return FunctionReward(gold_reward, name, config.reward_timeout)
     if name.startswith(("http://", "https://")):
@@ -55,16 +57,27 @@ def build_reward(name: str, config: PPOConfig, reward_model: RewardModel | None)
     if ":" in name:
         return FunctionReward(load_function(name), name, config.reward_timeout)
     raise RewardError(
-        f"Reward {name!r} is not understood. Expected model, module:function, path/file.py:function, http(s)://..., "
-        "or gold for posts of the embedded world. "
+        f"Reward {name!r} is not understood. Expected model, human, module:function, path/file.py:function, "
+        "http(s)://..., or gold for posts of the embedded world. "
         "(One that was passed to PPOTrainer from Python is known only there: name it with --reward.)"
     )
 
 
-class ModelReward:
-    """The reward adapter; it reads the prompt and the response and no other column."""
+def build_human_reward(config: PPOConfig, reward_model: RewardModel | RewardEnsemble | None) -> Reward:
+    """Scores of people from the feedback store, and the reward model where they give none in time."""
+    from ppolm.feedback.store import FeedbackStore  # SQLAlchemy only for those who use it
+    from ppolm.rewards.human_reward import HumanReward
 
-    def __init__(self, model: RewardModel) -> None:
+    model = None
+    if config.human_fallback == "model":
+        model = build_reward("model", config, reward_model)
+    return HumanReward(FeedbackStore(config.feedback_store), config.human_timeout, model, config.run_name)
+
+
+class ModelReward:
+    """The reward adapter, or several; it reads the prompt and the response and no other column."""
+
+    def __init__(self, model: RewardModel | RewardEnsemble) -> None:
         self.model = model
 
     def __call__(self, prompts: Sequence[Any], responses: Sequence[str], **columns: Sequence[Any]) -> Sequence[Score]:  # noqa: ARG002

@@ -1,0 +1,1 @@
+"""The feedback store: comparisons, scores and thumbs of people, in SQLite or PostgreSQL."""

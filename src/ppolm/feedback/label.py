@@ -1,0 +1,140 @@
+"""Judging at the terminal: one response, or two, at a time."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from itertools import combinations
+from typing import Literal
+
+from ppolm.data.examples import TRUTHS, Judgement, Preference, Rating, Thumb
+from ppolm.data.prompts import Prompt
+from ppolm.feedback.record import Content, Queued, Record, prompt_id
+from ppolm.feedback.store import FeedbackStore
+
+Ask = Literal["score", "thumb", "preference"]
+POLL_SECONDS = 1.0
+"""How often to look for new responses when the queue is empty."""
+QUESTIONS = {"score": "score (a number)", "thumb": "good? (y/n)", "preference": "which is better? (1/2, t for a tie)"}
+COMMANDS = "s skip, u undo, q quit"
+THUMBS = TRUTHS | {"y": True, "n": False}
+
+
+class Labeller:
+    """Asks one annotator about everything that waits, and saves each answer before it asks on."""
+
+    def __init__(
+        self,
+        store: FeedbackStore,
+        annotator: str,
+        ask: Ask = "score",
+        follow: bool = False,
+        read: Callable[[str], str] | None = None,
+        say: Callable[[str], None] = print,
+    ) -> None:
+        self.store, self.annotator, self.kind, self.follow = store, annotator, ask, follow
+        self.read, self.say = read or input, say
+        self.saved: list[Record] = []
+        self._skipped: set[tuple[str, ...]] = set()
+
+    def run(self) -> int:
+        """Ask until nothing waits or the annotator leaves. How many judgements were saved."""
+        try:
+            while self._turn():
+                pass
+        except (EOFError, KeyboardInterrupt):  # whatever was answered is already in the store
+            self.say("")
+        return len(self.saved)
+
+    def _turn(self) -> bool:
+        """One question; False when there are no more."""
+        open_ = list(self._open())
+        if not open_:
+            if not self.follow:
+                return False
+            time.sleep(POLL_SECONDS)
+            return True
+        shown = open_[0]
+        self._show(shown, len(open_))
+        while True:
+            answer = self.read(f"{QUESTIONS[self.kind]}; {COMMANDS}: ").strip().lower()
+            if answer == "q":
+                return False
+            if answer == "s":
+                self._skipped.add(_key(shown))
+                return True
+            if answer == "u":
+                if self._undo():
+                    return True
+                continue
+            judged = self._judgement(shown, answer)
+            if judged is not None:
+                record = Record(judged, source=shown[0].source)
+                self.store.add([record])
+                self.saved.append(record)
+                return True
+            self.say(f"{answer!r} is not an answer.")
+
+    def _open(self) -> Iterator[tuple[Queued, ...]]:
+        """What is still to ask, the oldest first: responses, or pairs of responses to the same prompt."""
+        waiting = self.store.waiting()
+        if self.kind != "preference":
+            return (item for item in ((queued,) for queued in waiting) if _key(item) not in self._skipped)
+        done = {
+            record.item[1:]
+            for record in self.store.records("preferences")
+            if record.judgement.annotator == self.annotator
+        }
+        groups: dict[str, list[Queued]] = {}
+        for queued in waiting:
+            groups.setdefault(prompt_id(queued.content), []).append(queued)
+        # By id, which is as good as random: whichever was sampled first is not always the first to be read.
+        pairs = (pair for group in groups.values() for pair in combinations(sorted(group, key=lambda q: q.id), 2))
+        return (pair for pair in pairs if _key(pair) not in done | self._skipped)
+
+    def _show(self, shown: tuple[Queued, ...], left: int) -> None:
+        source = shown[0].source
+        origin = "".join(f", {name} {value}" for name, value in vars(source).items() if value is not None)
+        self.say(f"\n── {left} to judge{origin} " + "─" * 20)
+        self.say(f"PROMPT\n{readable(shown[0].content)}\n")
+        for number, queued in enumerate(shown, 1):
+            title = "RESPONSE" if len(shown) == 1 else f"RESPONSE {number}"
+            self.say(f"{title}\n{readable(queued.response) or '(empty)'}\n")
+
+    def _judgement(self, shown: tuple[Queued, ...], answer: str) -> Judgement | None:
+        prompt, text = Prompt(shown[0].content), shown[0].response
+        if self.kind == "score":
+            try:
+                score = float(answer)
+            except ValueError:
+                return None
+            return Rating(prompt, text, score, annotator=self.annotator) if math.isfinite(score) else None
+        if self.kind == "thumb":
+            label = THUMBS.get(answer)
+            return None if label is None else Thumb(prompt, text, label, annotator=self.annotator)
+        if answer not in ("1", "2", "t"):
+            return None
+        texts = [queued.response for queued in shown]
+        chosen, rejected = reversed(texts) if answer == "2" else texts
+        return Preference(prompt, chosen, rejected, tie=answer == "t", annotator=self.annotator)
+
+    def _undo(self) -> bool:
+        """Take back the last answer of this session, so that it is asked again."""
+        if not self.saved:
+            self.say("There is nothing to undo.")
+            return False
+        self.store.remove(self.saved.pop())
+        self.say("The last judgement is taken back.")
+        return True
+
+
+def readable(content: Content) -> str:
+    """Text for a terminal: a response may hold codes that move its cursor or clear it."""
+    if not isinstance(content, str):
+        content = "\n".join(f"{message['role']}: {message['content']}" for message in content)
+    return "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in content)
+
+
+def _key(shown: tuple[Queued, ...]) -> tuple[str, ...]:
+    return tuple(sorted(queued.id for queued in shown))

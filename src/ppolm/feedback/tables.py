@@ -1,0 +1,97 @@
+"""The tables of the store, the same in SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Boolean, Column, Dialect, Double, ForeignKey, Index, Integer, MetaData, String, Table, Text
+from sqlalchemy.types import TypeDecorator
+
+from ppolm.feedback.record import canonical
+
+VERSION = 1
+"""Raised when a table changes; a store with a higher one is left alone."""
+
+
+class JSONText(TypeDecorator[Any]):
+    """Canonical JSON as text: PostgreSQL refuses NUL in plain text, and a sampled response may hold it."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str:  # noqa: ARG002
+        """Into the database."""
+        return canonical(value)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> Any:  # noqa: ARG002
+        """Out of the database."""
+        return None if value is None else json.loads(value)
+
+
+class UTCTime(TypeDecorator[datetime]):
+    """A time in UTC as sortable ISO 8601 text, to the microsecond; SQLite has no type for it."""
+
+    impl = String(32)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str:  # noqa: ARG002
+        """Into the database."""
+        assert value is not None
+        return value.isoformat(timespec="microseconds")
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> datetime:  # noqa: ARG002
+        """Out of the database."""
+        return datetime.fromisoformat(value)
+
+
+metadata = MetaData()
+
+schema = Table("feedback_schema", metadata, Column("version", Integer, primary_key=True, autoincrement=False))
+
+prompts = Table(
+    "feedback_prompts",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("content", JSONText, nullable=False),
+)
+
+responses = Table(
+    "feedback_responses",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("prompt_id", ForeignKey(prompts.c.id), nullable=False, index=True),
+    Column("text", JSONText, nullable=False),
+)
+
+judgements = Table(
+    "feedback_judgements",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("kind", String(16), nullable=False),
+    Column("response_id", ForeignKey(responses.c.id), nullable=False),
+    Column("rejected_id", ForeignKey(responses.c.id)),
+    Column("score", Double),
+    Column("label", Boolean),
+    Column("tie", Boolean),
+    Column("margin", Double),
+    Column("confidence", Double, nullable=False),
+    Column("annotator", Text),
+    Column("time", UTCTime, nullable=False),
+    Column("run", Text),
+    Column("step", Integer),
+    Column("sequence", Integer),
+    Index("feedback_judgements_of_response", "response_id", "kind"),
+)
+
+queue = Table(
+    "feedback_queue",
+    metadata,
+    # Rows stay when a response is judged: the queue is what was asked and has no answer, so undo restores nothing.
+    Column("response_id", ForeignKey(responses.c.id), primary_key=True),
+    Column("time", UTCTime, nullable=False),
+    Column("run", Text),
+    Column("step", Integer),
+    Column("sequence", Integer),
+)

@@ -1,0 +1,72 @@
+"""Transactions that wait for others instead of failing."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from sqlalchemy import URL, Connection, Engine
+from sqlalchemy.exc import DBAPIError
+
+from ppolm.errors import FeedbackError
+
+T = TypeVar("T")
+ATTEMPTS = 8
+BACK_OFF = 0.05
+"""Seconds before the second attempt, at most; each further one waits up to twice as long."""
+PASSING_STATES = frozenset({"40001", "40P01", "53300", "55P03", "57P03"})
+"""PostgreSQL's codes for: serialisation failure, deadlock, too many connections, lock not available, starting up."""
+_jitter = random.Random()  # its own, so that a store that is busy does not change anybody's random numbers
+
+
+def transact(engine: Engine, work: Callable[[Connection], T], write: bool = False) -> T:
+    """Do ``work`` in one transaction, again if others were in the way.
+
+    An attempt may fail after its commit arrived: ``work`` must do no harm when it is done twice.
+    """
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            with engine.connect().execution_options(writes=write) as connection, connection.begin():
+                return work(connection)
+        except (DBAPIError, sqlite3.Error) as error:  # the latter from what is asked of each new connection
+            if attempt == ATTEMPTS or not _passing(error):
+                raise FeedbackError(_sentence(engine, error)) from error
+        time.sleep(_jitter.uniform(0.2, 1.0) * BACK_OFF * 2**attempt)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _passing(error: DBAPIError | sqlite3.Error) -> bool:
+    """Whether the same may work in a moment."""
+    reason = _reason(error)
+    if "database is locked" in reason or "too many clients" in reason:
+        return True  # Python 3.10 knows no codes of SQLite's errors; a refused PostgreSQL connection has none
+    if isinstance(error, sqlite3.Error):
+        return False
+    return error.connection_invalidated or getattr(error.orig, "sqlstate", None) in PASSING_STATES
+
+
+def _reason(error: DBAPIError | sqlite3.Error) -> str:
+    return " ".join(str(error if isinstance(error, sqlite3.Error) else error.orig).split())
+
+
+def _sentence(engine: Engine, error: DBAPIError | sqlite3.Error) -> str:
+    reason = _reason(error).rstrip(".")[:300]
+    if "file is not a database" in reason:
+        return f"{shown(engine.url)} is not an SQLite database, and was left alone. Give another file as the store."
+    if engine.dialect.name == "sqlite":
+        advice = "See whether its folder can be written and the disk has room."
+        if _passing(error):
+            advice = "Another program keeps it locked; close that and try again."
+    else:
+        advice = "See whether the server runs and the URL names its user, host and database."
+    return f"Feedback store {shown(engine.url)} cannot be used: {reason}. {advice}"
+
+
+def shown(url: URL) -> str:
+    """A store as messages name it: the path as it was given, a URL without its password."""
+    if url.drivername == "sqlite":
+        return str(url.database)
+    return url.set(drivername=url.drivername.partition("+")[0]).render_as_string(hide_password=True)
