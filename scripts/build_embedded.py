@@ -100,6 +100,7 @@ def train_sft(start: Path, output: Path, sizes: Sizes) -> None:
     config = SFTConfig(
         model_name=str(start),
         train="all",
+        packing=False,  # as it was built first: another order of sums changes the last bits
         learning_rate=3e-3,
         warmup_steps=100,
         batch_size=32,
@@ -121,6 +122,8 @@ def train_reward(model: Path, output: Path, sizes: Sizes) -> None:
         lora_r=32,
         lora_alpha=64,
         lora_dropout=0.0,
+        packing=False,
+        max_reference_rows=None,
         learning_rate=2e-3,
         warmup_steps=20,
         batch_size=32,

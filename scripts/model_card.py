@@ -21,7 +21,7 @@ POSTS = 512
 
 def measure(model: Path, reward: Path) -> dict[str, dict[str, float]]:
     """Gold of the SFT model, sampled and greedy, and accuracy of the reward model by kind of pair, on test posts."""
-    models = setup_models(PPOConfig(model_name=str(model), reward_model=str(reward), device="cpu"))
+    models = setup_models(PPOConfig(model_name=str(model), reward_model=(str(reward),), device="cpu"))
     posts = world_posts("test", POSTS, seed=1)
     first, second = summaries(models, posts, seed=0), summaries(models, posts, seed=1)
     greedy = summaries(models, posts, seed=0, greedy=True)
@@ -68,10 +68,9 @@ def accuracy(models: Models, posts: list[Post], pairs: list[Pair]) -> float:
     ]
     if not clear:  # a model too small to write anything
         return math.nan
-    eos = models.setup.tokenizer.tokenizer.eos_token
     prompts = [post for post, _, _ in clear]
-    better = models.reward(prompts, [f" {text}{eos}" for _, text, _ in clear])
-    worse = models.reward(prompts, [f" {text}{eos}" for _, _, text in clear])
+    better = models.reward(prompts, [f" {text}" for _, text, _ in clear])
+    worse = models.reward(prompts, [f" {text}" for _, _, text in clear])
     return statistics.fmean(one > other for one, other in zip(better, worse, strict=True))
 
 

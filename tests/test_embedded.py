@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from ppolm.base_setup.model_setup import setup_models
 from ppolm.cli.main import run as ppolm
 from ppolm.config import PPOConfig
-from ppolm.data.load_prompts import load_prompts
+from ppolm.data.load_rows import load_prompts
 from ppolm.embedded import DEMO, FOLDER, MODEL
 from ppolm.ppo_trainer import PPOTrainer
 from scripts.build_embedded import Sizes, build
@@ -77,7 +77,7 @@ def test_every_command_takes_the_embedded_model(
     rows = ["--data", "embedded:validation", "--max-eval-rows", "8", *small]
     assert ppolm(["sft", "--model-name", "embedded", *rows, "--output", "sft"]) == 0
     assert ppolm(["reward", "--model-name", "embedded", *rows, "--output", "rm"]) == 0
-    assert "Held-out accuracy" in capsys.readouterr().out
+    assert "verdict: not ready" in capsys.readouterr().out
     run = ["--max-steps", "1", "--minibatch-size", "4", "--max-eval-prompts", "8", "--run-name", "run", *small]
     adapters = ["--sft-adapter", "sft", "--reward-model", "rm"]
     assert ppolm(["train", "--model-name", "embedded", *adapters, *run]) == 0

@@ -120,7 +120,7 @@ def test_configured_rewards_are_built_by_name(make_config: Callable[..., PPOConf
 def test_reward_name_that_means_nothing_is_an_error_with_the_forms_there_are(
     make_config: Callable[..., PPOConfig],
 ) -> None:
-    with pytest.raises(RewardError, match=r"'modl' is not understood. Expected model, module:function"):
+    with pytest.raises(RewardError, match=r"'modl' is not understood. Expected model, human, module:function"):
         build_reward("modl", make_config(), None)
 
 

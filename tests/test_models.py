@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -222,3 +223,15 @@ def test_non_finite_logits_are_a_clear_error(make_config: MakeConfig) -> None:
         next(iter(trainer.models.policy.parameters().values())).fill_(float("nan"))
     with pytest.raises(TrainingDivergedError, match="logits are not finite"):
         trainer.ppo_step(PROMPTS[:2])
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_adapters_on_the_top_layers_leave_the_others_alone(name: str, tmp_path: Path) -> None:
+    folder = str(make_model_folder(tmp_path, name))
+    everywhere = setup_models(PPOConfig(model_name=folder, device="cpu")).policy.parameters()
+    top = setup_models(PPOConfig(model_name=folder, device="cpu", trainable_layers=1)).policy.parameters()
+    assert len(top) == len(everywhere) / 2  # the tiny models have two layers
+    assert {int(re.search(r"\.(?:layers|h)\.(\d+)\.", key)[1]) for key in top} == {1}  # type: ignore[index]
+    assert {key for key in everywhere if re.search(r"\.(?:layers|h)\.1\.", key)} == set(top)
+    with pytest.raises(ModelError, match=r"trainable_layers is 3, but .* has 2 layers"):
+        setup_models(PPOConfig(model_name=folder, device="cpu", trainable_layers=3))

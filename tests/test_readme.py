@@ -18,6 +18,7 @@ from transformers import AutoModelForCausalLM
 from ppolm.cli.main import run as ppolm
 from ppolm.config import PPOConfig
 from ppolm.ppo_trainer import PPOTrainer
+from scripts.example_comparisons import FILE, comparisons
 from tests.conftest import ROOT, spread
 from tests.tiny_models import make_model_folder
 
@@ -82,16 +83,16 @@ def test_readme_commands_run(
         shutil.copytree(ROOT / name, tmp_path / name)
     monkeypatch.chdir(tmp_path)
     commands = [line for block in code_blocks("bash") for line in block.splitlines() if "ppolm " in line]
-    assert len(commands) == 9
+    assert len(commands) == 15
     for command in commands:
         words = shlex.split(command)[1:]
         if words[0] == "train" and "--config" in words:
-            shutil.rmtree("runs", ignore_errors=True)
+            shutil.rmtree("runs/my-run", ignore_errors=True)
             words = [word for word in words if word not in ("--model-name", "path/to/model")]
             words += ["--run-name", "my-run", "--model-name", str(roomy_model), *SMALL]
-        elif words[0] in ("sft", "reward"):
+        elif words[0] == "sft":
             words[words.index("--data") + 1] = "embedded:validation"
-        elif words == ["train", "--model-name", "embedded"]:
+        elif words[:3] == ["train", "--model-name", "embedded"]:
             words += SMALL
         if "--help" in words:
             with pytest.raises(SystemExit):
@@ -103,6 +104,10 @@ def test_readme_commands_run(
     scope: dict[str, Any] = {"AutoModelForCausalLM": AutoModelForCausalLM, "PeftModel": PeftModel}
     exec(snippet, scope)
     assert scope["policy"].peft_config["default"].r == 2
+
+
+def test_the_example_comparisons_are_those_of_the_embedded_world() -> None:
+    assert FILE.read_text(encoding="utf-8") == comparisons()
 
 
 def test_own_reward_of_the_readme_works(make_config: Callable[..., PPOConfig]) -> None:

@@ -17,8 +17,9 @@ from torch import Tensor
 
 from ppolm.base_setup.model_setup import setup_models
 from ppolm.cli.main import run as ppolm
+from ppolm.cli.overopt_command import sweep_one
 from ppolm.config import PPOConfig
-from ppolm.data.load_prompts import load_prompts
+from ppolm.data.load_rows import load_prompts
 from ppolm.errors import DataError, ModelError, RewardError, TrainingDivergedError
 from ppolm.evaluation.evaluator import limits_of
 from ppolm.evaluation.verdict import judge
@@ -110,9 +111,12 @@ CHANGES: dict[str, tuple[Any, dict[str, Any]]] = {
     "temperature": (0.5, {}),
     "top_k": (2, {}),
     "top_p": (0.2, {}),
+    "trainable_layers": (1, {}),
     "seed": (1, {}),
 }
 COVERED.update(CHANGES)
+COVERED.update({"feedback_store", "human_timeout", "human_fallback"})  # tests/test_human_reward.py
+COVERED.update({"reward_std_penalty"})  # tests/test_reward_ensemble.py
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -320,6 +324,48 @@ def test_dataset_split_chooses_the_rows(tmp_path: Path, monkeypatch: pytest.Monk
     (folder / "test.jsonl").write_text('{"prompt": "three"}\n')
     assert [prompt.content for prompt in load_prompts(str(folder), "train")] == ["one", "two"]
     assert [prompt.content for prompt in load_prompts(str(folder), "test")] == ["three"]
+
+
+@acts("skip_bad_rows")
+def test_skip_bad_rows_leaves_them_out_of_training_evaluation_and_generation(
+    make_config: MakeConfig, model_folder: Path, tmp_path: Path, caplog: Any, capsys: Any
+) -> None:
+    rows = [{"prompt": prompt} for prompt in PROMPTS]
+    (tmp_path / "p.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [{"prompt": 5}, *rows]))
+    (tmp_path / "own.py").write_text("def score(prompts, responses):\n    return [float(len(r)) for r in responses]\n")
+    config = make_config(
+        prompts=str(tmp_path / "p.jsonl"),
+        eval_prompts=str(tmp_path / "p.jsonl"),
+        reward=(f"{tmp_path}/own.py:score",),
+        max_steps=1,
+    )
+    config.to_yaml(tmp_path / "config.yaml")
+    train = ["train", "--config", str(tmp_path / "config.yaml")]
+    assert ppolm(train) == 1
+    assert f"{tmp_path / 'p.jsonl'}, line 1, is int (5)" in capsys.readouterr().err
+    assert ppolm([*train, "--skip-bad-rows"]) == 0
+    assert "1 of 7 rows left out" in caplog.text
+    run = Path(config.output_dir) / "run"
+    assert read_metrics(run, "eval")[0]["num_responses"] == 6
+    capsys.readouterr()
+    assert ppolm(["eval", str(run), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["prompts"] == 6
+    generate = ["generate", "--model", str(model_folder), "--prompts", str(tmp_path / "p.jsonl"), "--json"]
+    assert ppolm(generate) == 1
+    assert ppolm([*generate, "--max-new-tokens", "2", "--skip-bad-rows"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 6
+
+
+@acts("skip_bad_rows")
+def test_skip_bad_rows_reaches_the_sweep(make_config: MakeConfig, tmp_path: Path, caplog: Any) -> None:
+    (tmp_path / "p.jsonl").write_text('{"prompt": 5}\n{"prompt": "one"}\n{"prompt": "two"}\n')
+    config = make_config(
+        prompts=str(tmp_path / "p.jsonl"), reward=("tests.conftest:spread",), max_steps=1, eval_fraction=0.5
+    )
+    with pytest.raises(DataError, match="line 1, is int"):
+        sweep_one(config)
+    assert sweep_one(dataclasses.replace(config, skip_bad_rows=True)).evaluations
+    assert "1 of 3 rows left out" in caplog.text
 
 
 @acts("batch_size", "eval_fraction", "max_eval_prompts", "max_steps", "eval_every")

@@ -13,11 +13,11 @@ import torch
 from ppolm.base_setup import BaseModelSetup
 from ppolm.base_setup.model_setup import setup_models
 from ppolm.config import PPOConfig, RewardConfig, SFTConfig
-from ppolm.data.examples import Demonstration, Preference, load_demonstrations, load_preferences
+from ppolm.data.examples import Demonstration, Preference
+from ppolm.data.load_rows import load_demonstrations, load_judgements
 from ppolm.data.prompts import Prompt
 from ppolm.errors import DataError
 from ppolm.supervised import RewardTrainer, SFTTrainer
-from ppolm.training.preference_loss import preference_accuracy, preference_loss
 
 QUICK: dict[str, Any] = {
     "lora_r": 4,
@@ -41,17 +41,15 @@ def reward(model: Path, **changes: Any) -> RewardTrainer:
     return RewardTrainer(RewardConfig(model_name=str(model), **QUICK | changes), PREFERENCES)
 
 
-def test_preference_loss_by_hand() -> None:
-    loss = preference_loss(torch.tensor([0.0, 2.0, -1.0]), torch.tensor([0.0, 0.0, 1.0]))
-    torch.testing.assert_close(loss, torch.tensor([0.693147, 0.126928, 2.126928]))
-    assert preference_accuracy(torch.tensor([1.0, 0.0, 3.0, 0.0]), torch.tensor([0.0, 0.0, 1.0, 5.0])) == 2.5 / 4
+def sequences_of(trainer: RewardTrainer) -> list[torch.Tensor]:
+    return [torch.cat([row.answers.prompt, answer]) for row in trainer.rows for answer in row.answers.answers]
 
 
 @pytest.mark.parametrize("train", ["adapter", "all"])
 def test_sft_lowers_the_loss_of_completions_it_has_not_seen(model_folder: Path, train: str) -> None:
     trainer = sft(model_folder, train=train)
-    seen = {tuple(prompt.tolist()) for prompt, _ in trainer.rows}
-    assert not seen & {tuple(prompt.tolist()) for prompt, _ in trainer.held_out}
+    seen = {tuple(row.prompt.tolist()) for row in trainer.rows}
+    assert not seen & {tuple(row.prompt.tolist()) for row in trainer.held_out}
     history = trainer.train()
     assert history[-1]["loss"] < 0.75 * history[0]["loss"]
 
@@ -60,7 +58,7 @@ def test_the_first_validation_loss_is_that_of_the_untouched_model(model_folder: 
     trainer = sft(model_folder)
     setup = BaseModelSetup(PPOConfig(model_name=str(model_folder), device="cpu"))
     total, count = 0.0, 0
-    for prompt, completion in trainer.held_out:
+    for prompt, (completion,) in [(row.prompt, row.answers) for row in trainer.held_out]:
         logits = setup.causal_lm(input_ids=torch.cat([prompt, completion])[None]).logits[0].log_softmax(-1)
         for position, token in enumerate(completion.tolist()):  # the prompt's own tokens are nobody's target
             total -= float(logits[len(prompt) - 1 + position, token])
@@ -69,19 +67,21 @@ def test_the_first_validation_loss_is_that_of_the_untouched_model(model_folder: 
 
 
 @pytest.mark.parametrize("make", [sft, reward])
-def test_gradients_do_not_depend_on_the_microbatches(model_folder: Path, make: Callable[..., Any]) -> None:
-    def gradients(tokens: int) -> dict[str, torch.Tensor]:
-        trainer = make(model_folder, microbatch_tokens=tokens)
+def test_gradients_depend_neither_on_microbatches_nor_on_packing(model_folder: Path, make: Callable[..., Any]) -> None:
+    def gradients(tokens: int, packing: bool) -> dict[str, torch.Tensor]:
+        trainer = make(model_folder, microbatch_tokens=tokens, packing=packing)
+        assert trainer.packing is packing
         trainer.model.activate(trainable=True)
         microbatches, loss = trainer.batch(trainer.rows[:8])
         for batch in microbatches:
             loss(batch).backward()
         return {name: value.grad for name, value in trainer.model.parameters().items() if value.grad is not None}
 
-    whole, cut = gradients(100_000), gradients(60)
+    whole = gradients(100_000, packing=False)
     assert whole
-    for name, gradient in whole.items():
-        torch.testing.assert_close(cut[name], gradient, rtol=1e-4, atol=1e-6)
+    for other in (gradients(60, packing=False), gradients(100_000, packing=True), gradients(60, packing=True)):
+        for name, gradient in whole.items():
+            torch.testing.assert_close(other[name], gradient, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("make", [sft, reward])
@@ -185,11 +185,11 @@ def test_a_reward_model_learns_and_its_scores_are_normalised_wherever_it_is_load
     assert history[-1]["accuracy"] == 1.0
     assert history[-1]["loss"] < 0.3 * history[0]["loss"]
     trainer.save(tmp_path / "reward")
-    config = PPOConfig(model_name=str(model_folder), reward_model=str(tmp_path / "reward"), device="cpu")
+    config = PPOConfig(model_name=str(model_folder), reward_model=(str(tmp_path / "reward"),), device="cpu")
     loaded = setup_models(config).reward
     assert loaded is not None
     assert loaded.trained
-    sequences = [ids for pair in trainer.rows for ids in pair]
+    sequences = sequences_of(trainer)
     scores = loaded.scores(sequences)
     torch.testing.assert_close(scores, trainer.model.scores(sequences))
     assert float(scores.mean()) == pytest.approx(0.0, abs=1e-4)
@@ -198,7 +198,7 @@ def test_a_reward_model_learns_and_its_scores_are_normalised_wherever_it_is_load
 
 def test_training_with_gradients_and_scoring_without_read_the_same_place(model_folder: Path) -> None:
     trainer = reward(model_folder)
-    sequences = [ids for pair in trainer.rows[:5] for ids in pair]
+    sequences = sequences_of(trainer)[:10]
     trainer.model.activate()
     torch.testing.assert_close(trainer.model.raw_scores(sequences), trainer.model.scores(sequences))
 
@@ -232,14 +232,16 @@ def test_a_preference_of_a_text_over_itself_is_named_with_its_line(tmp_path: Pat
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps({"prompt": "Hi", "chosen": "ho", "rejected": "ho"}))
     with pytest.raises(DataError, match="line 1, prefers a text to itself"):
-        load_preferences(str(path))
+        load_judgements(str(path))
 
 
 def test_rows_longer_than_the_context_and_too_few_rows_are_errors(model_folder: Path) -> None:
     long = [Demonstration(Prompt("x" * 5000), "y")] * 3
-    with pytest.raises(DataError, match=r"Row 1 has .* tokens, more than the model's context"):
+    with pytest.raises(
+        DataError, match=r"Row 1 has .* tokens, more than the 128 that max_tokens or the model's context"
+    ):
         SFTTrainer(SFTConfig(model_name=str(model_folder), device="cpu"), long)
-    with pytest.raises(DataError, match="1 rows are too few"):
+    with pytest.raises(DataError, match="1 rows with 1 different prompts are too few"):
         SFTTrainer(SFTConfig(model_name=str(model_folder), device="cpu"), DEMONSTRATIONS[:1])
 
 

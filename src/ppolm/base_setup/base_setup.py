@@ -58,13 +58,16 @@ class BaseModelSetup:
         """Run the transformer without its output matrix."""
         return self.causal_lm.base_model(**inputs)
 
-    def hidden_states(self, input_ids: Tensor) -> Tensor:
-        """Last hidden states [B, T, d] of right-padded ids [B, T].
+    def hidden_states(
+        self, input_ids: Tensor, position_ids: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """Last hidden states [B, T, d] of right-padded ids [B, T]; a mask [B, 1, T, T] is True where a token sees one.
 
         Under a causal mask no real token sees the padding to its right, so no attention mask is needed and positions
         are simply 0, 1, 2, ...: a row's numbers do not depend on its padding or on its batch-mates.
         """
-        return self.blocks(input_ids=input_ids, use_cache=False).last_hidden_state
+        packed = {} if mask is None else {"position_ids": position_ids, "attention_mask": mask}
+        return self.blocks(input_ids=input_ids, use_cache=False, **packed).last_hidden_state
 
     def project(self, hidden: Tensor) -> Tensor:
         """Logits [n, V] of hidden states [n, d], as the model's own head computes them."""

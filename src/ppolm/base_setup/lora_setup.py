@@ -133,16 +133,32 @@ def belongs(parameter: str, adapter: str) -> bool:
     return re.search(rf"\.lora_\w+\.{adapter}(\.|$)", parameter) is not None
 
 
-def new_lora_config(config: ModelSettings) -> LoraConfig:
+def new_lora_config(config: ModelSettings, setup: BaseModelSetup) -> LoraConfig:
     """The LoRA shape that the configuration asks for."""
     targets = list(config.lora_target_modules)
+    shape = {"r": config.lora_r, "lora_alpha": config.lora_alpha, "lora_dropout": config.lora_dropout}
+    if config.trainable_layers is None:
+        modules = "all-linear" if targets == ["all-linear"] else targets
+        return LoraConfig(**shape, target_modules=modules, task_type="CAUSAL_LM")
+    name, blocks = find_blocks(setup.causal_lm)
+    if config.trainable_layers > len(blocks):
+        raise ModelError(f"trainable_layers is {config.trainable_layers}, but {setup.name} has {len(blocks)} layers.")
+    if targets == ["all-linear"]:  # PEFT takes layers only with modules by name
+        linear = {path for path, module in blocks[0].named_modules() if isinstance(module, (nn.Linear, Conv1D))}
+        targets = sorted(linear)
+    top = list(range(len(blocks) - config.trainable_layers, len(blocks)))
     return LoraConfig(
-        r=config.lora_r,
-        lora_alpha=config.lora_alpha,
-        lora_dropout=config.lora_dropout,
-        target_modules="all-linear" if targets == ["all-linear"] else targets,
-        task_type="CAUSAL_LM",
+        **shape, target_modules=targets, layers_to_transform=top, layers_pattern=name, task_type="CAUSAL_LM"
     )
+
+
+def find_blocks(model: nn.Module) -> tuple[str, nn.ModuleList]:
+    """The list of transformer blocks and the last part of its name: the longest list of modules there is."""
+    lists = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.ModuleList)]
+    if not lists:
+        raise ModelError(f"{type(model).__name__} has no list of layers to choose from. Leave trainable_layers out.")
+    name, blocks = max(lists, key=lambda found: len(found[1]))
+    return name.rpartition(".")[2], blocks
 
 
 def read_adapter_config(folder: str | Path) -> PeftConfig:

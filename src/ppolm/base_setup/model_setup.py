@@ -11,7 +11,7 @@ from ppolm.base_setup.lora_setup import AdapterSet, new_lora_config
 from ppolm.config import PPOConfig
 from ppolm.data.world.rows import EMBEDDED
 from ppolm.embedded import reward_path
-from ppolm.models import PolicyModel, RewardModel, SFTModel, ValueModel
+from ppolm.models import PolicyModel, RewardEnsemble, RewardModel, SFTModel, ValueModel
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,8 @@ class Models:
     sft: SFTModel
     value: ValueModel
     reward: RewardModel | None
+    ensemble: RewardEnsemble | None = None
+    """All reward models as one, if there are several; ``reward`` is then the first of them."""
 
 
 def setup_models(config: PPOConfig) -> Models:
@@ -33,44 +35,48 @@ def setup_models(config: PPOConfig) -> Models:
         torch.manual_seed(config.seed)
         adapters = AdapterSet(setup)
         _add_policy(adapters, config)
-        reward = _add_reward(adapters, config)
-        value = _add_value(adapters, config, reward)
-    return Models(setup, adapters, PolicyModel(adapters), SFTModel(adapters), value, reward)
+        rewards = _add_rewards(adapters, config)
+        value = _add_value(adapters, config, rewards[0] if rewards else None)
+    ensemble = RewardEnsemble(rewards, config.reward_std_penalty) if len(rewards) > 1 else None
+    reward = rewards[0] if rewards else None
+    return Models(setup, adapters, PolicyModel(adapters), SFTModel(adapters), value, reward, ensemble)
 
 
 def _add_policy(adapters: AdapterSet, config: PPOConfig) -> None:
     """The policy starts equal to its reference: a copy of the SFT adapter, or a new adapter that changes nothing."""
     if config.sft_adapter is None:
-        adapters.create("policy", new_lora_config(config))
+        adapters.create("policy", new_lora_config(config, adapters.setup))
     else:
         adapters.load("sft", config.sft_adapter)
         adapters.create("policy", adapters.lora_config("sft"))
         adapters.copy("sft", "policy")
 
 
-def _add_reward(adapters: AdapterSet, config: PPOConfig) -> RewardModel | None:
-    """The reward adapter, if a reward or the value model's start needs one."""
-    if "model" not in (*config.reward, config.judge) and config.value_init != "reward":
-        return None
+def _add_rewards(adapters: AdapterSet, config: PPOConfig) -> list[RewardModel]:
+    """The reward adapters, if a reward or the value model's start needs them."""
+    asked = "model" in (*config.reward, config.judge) or config.human_needs_model
+    if not asked and config.value_init != "reward":
+        return []
     # The embedded model has a reward model of its own; to leave it untrained would help nobody.
-    name = EMBEDDED if config.reward_model is None and config.model_name == EMBEDDED else config.reward_model
-    folder = None if name is None else reward_path(name)
-    if folder is None:
-        adapters.create("reward", new_lora_config(config))
-    else:
-        adapters.load("reward", folder)
-    reward = RewardModel(adapters, config.microbatch_tokens)
-    if folder is None:
+    sources = config.reward_model or ((EMBEDDED,) if config.model_name == EMBEDDED else ())
+    if not sources:
+        adapters.create("reward", new_lora_config(config, adapters.setup))
+        reward = RewardModel(adapters, config.microbatch_tokens)
         reward.head.init_reward()
-    else:
-        reward.load_head(folder)
-    return reward
+        return [reward]
+    rewards = []
+    for number, source in enumerate(sources):
+        name, folder = f"reward{number or ''}", reward_path(source)
+        adapters.load(name, folder)
+        rewards.append(RewardModel(adapters, config.microbatch_tokens, name))
+        rewards[-1].load_head(folder)
+    return rewards
 
 
 def _add_value(adapters: AdapterSet, config: PPOConfig, reward: RewardModel | None) -> ValueModel:
     """A new adapter with a zero head, or a copy of the reward model that gives the same, normalised, numbers."""
     if config.value_init == "zero" or reward is None:
-        adapters.create("value", new_lora_config(config))
+        adapters.create("value", new_lora_config(config, adapters.setup))
         return ValueModel(adapters)
     adapters.create("value", adapters.lora_config("reward"))
     adapters.copy("reward", "value")

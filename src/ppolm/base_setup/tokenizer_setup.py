@@ -8,7 +8,7 @@ from typing import Any
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
-from ppolm.errors import DataError
+from ppolm.errors import DataError, ModelError
 
 Messages = Sequence[dict[str, Any]]
 
@@ -43,6 +43,19 @@ class TokenizerSetup:
 
     def _ends_in_eos(self, prompt: str) -> bool:
         return any(prompt.endswith(self.tokenizer.convert_ids_to_tokens(token)) for token in self.eos_ids)
+
+    def answer_end(self, prompt: str | Messages) -> int:
+        """The token that ends an answer: EOS, or what the chat template puts after the assistant's words."""
+        if not isinstance(prompt, str):
+            words = "So be it"
+            turn = [*prompt, {"role": "assistant", "content": words}]
+            text = str(self.tokenizer.apply_chat_template(turn, tokenize=False)).rpartition(words)[2]
+            after = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+            if after and after[0] in self.eos_ids:
+                return int(after[0])
+        if self.tokenizer.eos_token_id is None:
+            raise ModelError("The model's tokenizer has no EOS token, so no answer could end. Set one in its config.")
+        return int(self.tokenizer.eos_token_id)
 
     def decode(self, ids: Sequence[int], after: Sequence[int] = (), keep_special: bool = False) -> str:
         """Text that ``ids`` add after the ids ``after``: spaces between words survive, whatever the tokenizer."""

@@ -17,10 +17,15 @@ COMMANDS = {
     "train": "PPO fine-tuning: prompts in, a run folder with the best adapter out",
     "sft": "supervised fine-tuning: prompts with completions in, an adapter out",
     "reward": "reward model: prompts with a chosen and a rejected answer in, a reward adapter out",
+    "data": "check data files: what was understood, lengths, duplicates, label balance, leakage between splits",
+    "readiness": "whether a reward model can be trusted: measure it on judgements it was not trained on",
     "eval": "measure a trained policy beside its reference on held-out prompts",
     "generate": "sample from a trained policy or a bare model",
+    "feedback": "judgements of people: import, export, statistics, and judging at the terminal",
     "overopt": "sweep kl_coef and draw reward and judge against KL: where more reward stops being better",
 }
+
+RESUMABLE = ("train", "sft", "reward")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -50,10 +55,8 @@ def run(argv: list[str]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print(
-            "interrupted. A training run goes on from its last checkpoint with: ppolm train --resume RUN",
-            file=sys.stderr,
-        )
+        again = f" Go on from the last checkpoint with: ppolm {argv[0]} --resume FOLDER" if argv[0] in RESUMABLE else ""
+        print(f"interrupted.{again}", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of our output has gone, as with `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -14,8 +14,9 @@ import tyro
 
 from ppolm.config import PPOConfig, SupervisedConfig
 from ppolm.data.world.rows import EMBEDDED
-from ppolm.embedded import DEMO
+from ppolm.embedded import RECIPES
 from ppolm.errors import ConfigError
+from ppolm.runs.output_folder import prepare_output, read_settings
 
 T = TypeVar("T")
 S = TypeVar("S", bound=SupervisedConfig)
@@ -46,7 +47,7 @@ def parse_train(argv: Sequence[str]) -> TrainArguments:
 
         settings = read_run_config(run_of(Path(resume)))
     elif _value_of("--model-name", argv) == EMBEDDED:
-        settings = PPOConfig.from_yaml(DEMO)  # its own recipe: the defaults are for larger models
+        settings = PPOConfig.from_yaml(RECIPES["ppolm train"])
     else:
         settings = PPOConfig()
     return parse(TrainArguments, "ppolm train", argv, TrainArguments(settings, config, resume))
@@ -58,31 +59,30 @@ def parse(kind: type[T], program: str, argv: Sequence[str], default: Any = None)
     return tyro.cli(kind, prog=program, args=list(argv), **options)
 
 
-def parse_supervised(kind: type[S], program: str, argv: Sequence[str]) -> tuple[S, str, Path]:
-    """Flags over YAML over defaults; data and output, which every such command needs."""
-    file = _value_of("--config", argv)
-    settings = kind() if file is None else kind.from_yaml(file)
+def parse_supervised(kind: type[S], program: str, argv: Sequence[str]) -> tuple[S, Path]:
+    """Flags over YAML (or what --resume was started with) over defaults; and the folder for the result, prepared."""
+    file, resume = _value_of("--config", argv), _value_of("--resume", argv)
+    if resume is not None:
+        settings = read_settings(kind, Path(resume))
+    elif file is None and _value_of("--model-name", argv) == EMBEDDED:
+        settings = kind.from_yaml(RECIPES[program])
+    else:
+        settings = kind() if file is None else kind.from_yaml(file)
     arguments: Any = make_dataclass(
         "Arguments",
         [
             ("settings", Annotated[kind, tyro.conf.arg(name="")]),
             ("config", Annotated[str | None, tyro.conf.arg(help="YAML file with settings.")], None),
+            ("resume", Annotated[str | None, tyro.conf.arg(help="Output folder of a training to go on with.")], None),
         ],
     )
     arguments.__doc__ = kind.__doc__
-    config: S = parse(arguments, program, argv, arguments(settings, file)).settings
-    if config.data is None:
+    config: S = parse(arguments, program, argv, arguments(settings, file, resume)).settings
+    if not config.data:
         raise ConfigError("There is nothing to learn from. Give --data with a .jsonl, .csv or .parquet file.")
     if config.output is None:
         raise ConfigError("There is no place for the result. Give --output with a new folder.")
-    output = Path(config.output)
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise ConfigError(f"{output} already exists and is not an empty folder. Give --output with a new one.")
-    try:  # before the training, not after it
-        output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"{output} cannot be written: {error}. Give --output with another folder.") from error
-    return config, config.data, output
+    return config, prepare_output(config, Path(config.output), None if resume is None else Path(resume))
 
 
 def _value_of(flag: str, argv: Sequence[str]) -> str | None:

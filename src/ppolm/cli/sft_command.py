@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from ppolm.cli.settings import parse_supervised
 from ppolm.config import SFTConfig
-from ppolm.data.examples import load_demonstrations
+from ppolm.data.load_rows import load_demonstrations, load_sources
+from ppolm.runs.output_folder import begin_training
 
 
 def main(argv: list[str]) -> None:
     """Train on demonstrations, and say how to use the result."""
-    config, data, output = parse_supervised(SFTConfig, "ppolm sft", argv)
-    rows = load_demonstrations(data, config.dataset_split)
-    held_out = None if config.eval_data is None else load_demonstrations(config.eval_data, config.dataset_split)
+    config, output = parse_supervised(SFTConfig, "ppolm sft", argv)
+    rows = load_sources(load_demonstrations, config.data, config)
+    held_out = load_sources(load_demonstrations, config.eval_data, config) or None
     from ppolm.supervised import SFTTrainer
 
     trainer = SFTTrainer(config, rows, held_out)
-    history = trainer.train()
+    history = trainer.train(begin_training(config, output))
     trainer.save(output)
     best = min(history, key=lambda row: row["loss"])
     print(f"Validation loss per token: {history[0]['loss']:.4f} at the start, {best['loss']:.4f} at its best.")

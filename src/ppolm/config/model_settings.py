@@ -28,6 +28,8 @@ class ModelSettings:
     """LoRA dropout in SFT and reward-model training. PPO runs without dropout, so that the ratio starts at 1."""
     lora_target_modules: tuple[str, ...] = ("all-linear",)
     """Modules that get LoRA: "all-linear", or names such as q_proj v_proj."""
+    trainable_layers: int | None = None
+    """LoRA on this many of the top blocks only: training then stops there, which saves most of its time. None: all."""
     trust_remote_code: bool = False
     """Let the model repository run its own Python code. Off unless asked."""
     device: str = "auto"

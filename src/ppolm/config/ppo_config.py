@@ -16,8 +16,10 @@ class PPOConfig(ModelSettings):
     # ---- Model ------------------------------------------------------------------------------------------------------
     sft_adapter: str | None = None
     """PEFT adapter folder of the SFT model: the reference, and the policy's start. None: the bare base."""
-    reward_model: str | None = None
-    """Folder of a trained reward adapter, for the reward "model". None: an untrained one, to try the loop."""
+    reward_model: tuple[str, ...] = ()
+    """Folder of a trained reward adapter, for the reward "model"; several make an ensemble. None: an untrained one."""
+    reward_std_penalty: float = 0.0
+    """Ensemble: mean of the reward models minus this many of their standard deviations, to distrust disagreement."""
     value_init: Literal["zero", "reward"] = "zero"
     """Value model start: new adapter with a zero head, or a copy of the reward model's adapter and head."""
 
@@ -93,7 +95,7 @@ class PPOConfig(ModelSettings):
 
     # ---- Reward -----------------------------------------------------------------------------------------------------
     reward: tuple[str, ...] = ("model",)
-    """Where scores come from: model, module:function, path/file.py:function, http(s)://... or gold; summed."""
+    """Where scores come from: model, human, module:function, path/file.py:function, http(s)://... or gold; summed."""
     reward_weights: tuple[float, ...] = ()
     """One weight per reward. Empty: all 1."""
     normalize_rewards: Literal["none", "batch", "running"] = "batch"
@@ -112,6 +114,12 @@ class PPOConfig(ModelSettings):
     """Seconds one call of a function or HTTP reward may take."""
     reward_retries: int = 3
     """Further attempts after a failed HTTP reward call, with back-off."""
+    feedback_store: str = "feedback.db"
+    """Where the reward "human" finds scores and queues responses: an SQLite file, or postgresql://user@host/db."""
+    human_timeout: float = 3600.0
+    """Seconds that a step or evaluation waits for people to judge its responses. 0: only what is stored already."""
+    human_fallback: Literal["model", "error"] = "error"
+    """Responses that nobody judged in time: scored by the reward model, or an error that stops the run."""
 
     # ---- Generation -------------------------------------------------------------------------------------------------
     max_new_tokens: int = 10
@@ -134,6 +142,8 @@ class PPOConfig(ModelSettings):
     """Held-out prompts, in the same forms. None: eval_fraction of the training prompts is held out."""
     dataset_split: str = "train"
     """Split to read when prompts is a dataset name."""
+    skip_bad_rows: bool = False
+    """A row that cannot be used: left out and counted, instead of an error that names its file and line."""
     eval_fraction: float = 0.1
     """Share of the training prompts held out for evaluation when eval_prompts is not given."""
     max_eval_prompts: int = 64
@@ -194,3 +204,8 @@ class PPOConfig(ModelSettings):
     def prompts_per_step(self) -> int:
         """Prompts that make one PPO batch."""
         return self.batch_size // self.samples_per_prompt
+
+    @property
+    def human_needs_model(self) -> bool:
+        """Whether the reward model stands in for people who do not answer."""
+        return self.human_fallback == "model" and "human" in (*self.reward, self.judge)

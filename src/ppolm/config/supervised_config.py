@@ -12,14 +12,20 @@ from ppolm.config.model_settings import ModelSettings
 class SupervisedConfig(ModelSettings):
     """What both trainings share: data, optimiser, validation, output."""
 
-    data: str | None = None
-    """Training rows: a .jsonl(.gz), .csv or .parquet file, a dataset name, or embedded."""
-    eval_data: str | None = None
-    """Validation rows, in the same forms. None: eval_fraction of the training rows."""
+    data: tuple[str, ...] = ()
+    """Training rows: .jsonl(.gz), .csv or .parquet files, dataset names, or embedded."""
+    eval_data: tuple[str, ...] = ()
+    """Validation rows, in the same forms. None given: eval_fraction of the training prompts, with all their rows."""
     dataset_split: str = "train"
     """Split to read when data is a dataset name."""
+    skip_bad_rows: bool = False
+    """Leave out rows that cannot be used, and count them. Off: the first one is an error."""
+    max_tokens: int | None = None
+    """Longest row (prompt and answer). None: the model's context."""
+    long_rows: Literal["error", "skip", "cut"] = "error"
+    """A row that is longer: an error, left out and counted, or the middle of its prompt cut out."""
     eval_fraction: float = 0.1
-    """Share of the training rows held out for validation when eval_data is not given."""
+    """Share of the training prompts held out for validation when eval_data is not given."""
     max_eval_rows: int = 512
     """Validation rows used at most."""
     output: str | None = None
@@ -30,6 +36,10 @@ class SupervisedConfig(ModelSettings):
     """Rows per optimiser update."""
     microbatch_tokens: int = 4096
     """Padded tokens per forward pass. Bounds memory; changes neither losses nor gradients."""
+    packing: bool = True
+    """Short rows side by side in one sequence, a prompt once for all its answers in a batch. Changes no number."""
+    shuffle: Literal["prompts", "rows"] = "prompts"
+    """Rows of one prompt follow each other, so that its tokens are computed once; or each row comes on its own."""
     learning_rate: float = 2e-4
     """Peak learning rate (AdamW)."""
     lr_schedule: Literal["constant", "linear", "cosine"] = "cosine"
@@ -48,6 +58,8 @@ class SupervisedConfig(ModelSettings):
     """Updates between validations; one runs before the first update and one after the last."""
     patience: int | None = None
     """Stop after this many validations without improvement. None: run to the end. The best weights are kept."""
+    checkpoint_every: int = 100
+    """Updates between checkpoints, from which --resume goes on."""
 
 
 @dataclass(frozen=True)
@@ -60,4 +72,20 @@ class SFTConfig(SupervisedConfig):
 
 @dataclass(frozen=True)
 class RewardConfig(SupervisedConfig):
-    """Reward model from preferences (Bradley-Terry): rows with prompt, chosen and rejected."""
+    """Reward model from human judgements: preferences (Bradley-Terry), scores (regression), thumbs, or all of them.
+
+    Rows have prompt, chosen and rejected, or prompt, completion and score, or prompt, completion and label.
+    """
+
+    test_data: tuple[str, ...] = ()
+    """Judgements for the readiness report, in the same forms as data. None given: the validation rows."""
+    sft_adapter: str | None = None
+    """PEFT adapter folder of the SFT model to start from. None: a new adapter on the base."""
+    margin: float = 0.0
+    """Score difference asked of every preference, beside the row's own margin."""
+    centre_coef: float = 0.0
+    """Weight of the squared scores in the loss: holds the level of scores, which preferences leave open, near 0."""
+    reference_data: tuple[str, ...] = ()
+    """Demonstrations whose mean score becomes 0. None given: the answers that the training rows judge."""
+    max_reference_rows: int | None = 1024
+    """Answers used at most to set the scale of the scores. None: all."""

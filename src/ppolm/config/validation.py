@@ -9,6 +9,7 @@ import types
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from ppolm.data.world.rows import EMBEDDED
 from ppolm.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -71,7 +72,8 @@ RULES: tuple[Rule, ...] = (
         lambda x: x >= 1,
         "at least 1",
         (
-            *("lora_r", "lora_alpha", "batch_size", "samples_per_prompt", "ppo_epochs", "minibatch_size", "num_epochs"),
+            *("lora_r", "lora_alpha", "trainable_layers", "num_epochs"),
+            *("batch_size", "samples_per_prompt", "ppo_epochs", "minibatch_size"),
             *(
                 "microbatch_tokens",
                 "rollout_tokens",
@@ -81,7 +83,8 @@ RULES: tuple[Rule, ...] = (
                 "kl_horizon",
                 "max_steps",
             ),
-            *("max_eval_prompts", "max_eval_rows", "patience", "checkpoint_every", "keep_checkpoints"),
+            *("max_eval_prompts", "max_eval_rows", "max_reference_rows", "max_tokens", "patience"),
+            *("checkpoint_every", "keep_checkpoints"),
             "max_skipped_updates",
         ),
     ),
@@ -91,7 +94,7 @@ RULES: tuple[Rule, ...] = (
         (
             *("warmup_steps", "value_warmup_steps", "weight_decay", "value_coef", "entropy_coef", "kl_coef", "top_k"),
             *("missing_eos_penalty", "reward_retries", "eval_every", "min_delta", "table_every", "samples_per_step"),
-            *("learning_rate", "value_learning_rate"),
+            *("learning_rate", "value_learning_rate", "margin", "centre_coef", "reward_std_penalty", "human_timeout"),
         ),
     ),
     (
@@ -119,7 +122,7 @@ def check_ranges(config: ModelSettings) -> None:
             value = getattr(config, name, None)  # not every configuration has every setting
             if value is not None and not holds(value):
                 raise ConfigError(f"{name} is {value}, expected {expected}.")
-    for name in ("model_name", "device", "output_dir", "dataset_split"):
+    for name in ("model_name", "device", "output_dir", "dataset_split", "feedback_store"):
         if not getattr(config, name, "none").strip():
             raise ConfigError(f"{name} is empty, expected a name.")
 
@@ -151,7 +154,18 @@ def check_ppo(config: PPOConfig) -> None:
         not config.run_name.strip() or "/" in config.run_name or "\\" in config.run_name
     ):
         raise ConfigError(f"run_name is {config.run_name!r}, expected a plain folder name. The place is output_dir.")
-    if config.value_init == "reward" and "model" not in config.reward and config.reward_model is None:
+    if len(set(config.reward_model)) < len(config.reward_model):
+        raise ConfigError(f"reward_model names the same folder twice: {', '.join(config.reward_model)}.")
+    if config.reward_std_penalty and len(config.reward_model) < 2:
+        raise ConfigError(
+            "reward_std_penalty needs several reward models that can disagree. Give reward_model more than one folder."
+        )
+    if config.value_init == "reward" and "model" not in config.reward and not config.reward_model:
         raise ConfigError(
             "value_init is 'reward', but there is no reward model. Set reward_model, or value_init: zero."
+        )
+    if config.human_needs_model and not config.reward_model and config.model_name != EMBEDDED:
+        raise ConfigError(
+            "human_fallback is 'model', but there is no reward model to fall back on. Set reward_model, or "
+            "human_fallback: error."
         )

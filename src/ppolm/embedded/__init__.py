@@ -13,6 +13,8 @@ REWARD = FOLDER / "reward"
 """The reward adapter, learned from preferences of the gold judge."""
 DEMO = FOLDER / "demo.yaml"
 """Settings with which PPO on the embedded model learns in about two minutes."""
+RECIPES = {"ppolm train": DEMO, "ppolm sft": FOLDER / "sft.yaml", "ppolm reward": FOLDER / "reward.yaml"}
+"""Settings of the commands for the embedded model: the defaults are for larger ones."""
 
 
 def model_path(name: str) -> str:

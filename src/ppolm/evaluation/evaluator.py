@@ -99,5 +99,5 @@ def make_judge(trainer: PPOTrainer) -> RewardComputer | None:
     name = trainer.config.judge
     if name is None:
         return None
-    reward = build_reward(name, trainer.config, trainer.models.reward)
+    reward = build_reward(name, trainer.config, trainer.models.ensemble or trainer.models.reward)
     return RewardComputer({name: reward}, on_error=trainer.config.on_reward_error)

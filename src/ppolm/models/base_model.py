@@ -30,7 +30,7 @@ class BaseModel:
 
     def states(self, batch: Microbatch) -> Tensor:
         """Hidden states [n, d] before each action of a microbatch, by one forward pass."""
-        hidden = self.setup.hidden_states(batch.input_ids)
+        hidden = self.setup.hidden_states(batch.input_ids, batch.position_ids, batch.mask)
         return hidden.flatten(0, 1)[batch.state_index]
 
     @torch.no_grad()

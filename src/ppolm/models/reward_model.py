@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from ppolm.base_setup import AdapterSet
-from ppolm.data.sequences import TokenSequences
+from ppolm.base_setup.packing_check import takes_packed
+from ppolm.data.packing import Answers, merge, pack
+from ppolm.data.sequences import TokenSequences, cut_middle
 from ppolm.errors import ModelError, RewardError
 from ppolm.models.base_model import BaseModel
 from ppolm.models.scalar_head import ScalarHead
@@ -25,24 +27,33 @@ class RewardModel(BaseModel):
     so that a score means the same wherever it is used: 0 is an average reference response.
     """
 
-    def __init__(self, adapters: AdapterSet, token_budget: int) -> None:
-        super().__init__(adapters, "reward")
-        self.head = adapters.heads["reward"] = ScalarHead(self.setup.hidden_size, self.setup.device)
+    def __init__(self, adapters: AdapterSet, token_budget: int, name: str = "reward") -> None:
+        super().__init__(adapters, name)
+        self.head = adapters.heads[name] = ScalarHead(self.setup.hidden_size, self.setup.device)
         self.token_budget = token_budget
         self.mean, self.std = 0.0, 1.0
+        self.max_tokens: int | None = None
+        """What it was trained to read: of longer texts the middle of the prompt is left out, here as there."""
         self.trained = False
 
     def __call__(self, prompts: Sequence[object], responses: Sequence[str]) -> list[float]:
         """A score per response, from the sampled token ids where the response carries them."""
-        return self.scores([self._ids(*pair) for pair in zip(prompts, responses, strict=True)]).tolist()
+        encoded = [self.encode(*pair) for pair in zip(prompts, responses, strict=True)]
+        return self.scores([torch.cat([one.prompt, *one.answers]) for one in encoded]).tolist()
 
-    def _ids(self, prompt: object, response: str) -> Tensor:
-        sampled = getattr(response, "prompt_ids", None)
-        if sampled is not None:
-            return torch.tensor([*sampled, *response.token_ids])  # type: ignore[attr-defined]
-        encode = self.setup.tokenizer.encode
-        continuation = self.setup.tokenizer.tokenizer(response, add_special_tokens=False)["input_ids"]
-        return torch.tensor([*encode(prompt), *continuation])  # type: ignore[arg-type]
+    def encode(self, prompt: object, response: str) -> Answers:
+        """Token ids of a prompt, no more of it than the model was trained to read, and of a response."""
+        if hasattr(response, "prompt_ids"):
+            ids, answer = response.prompt_ids, response.token_ids  # type: ignore[attr-defined]
+        else:
+            ids = self.setup.tokenizer.encode(prompt)  # type: ignore[arg-type]
+            answer = self.setup.tokenizer.tokenizer(response, add_special_tokens=False)["input_ids"]
+            eos = self.setup.tokenizer.eos_ids
+            if eos and answer[-1:] not in [[token] for token in eos]:  # plain text is a whole answer, as in training
+                answer = [*answer, self.setup.tokenizer.answer_end(prompt)]  # type: ignore[arg-type]
+        limit = self.max_tokens or self.setup.context_length
+        room = len(ids) if limit is None else max(1, limit - len(answer))
+        return Answers(cut_middle(torch.tensor(ids), room), (torch.tensor(answer, dtype=torch.long),))
 
     def scores(self, sequences: Sequence[Tensor]) -> Tensor:
         """Normalised scores [S] of whole token sequences."""
@@ -60,9 +71,29 @@ class RewardModel(BaseModel):
         scores = self.head(self.states(batch))
         return scores[batch.rows.argsort().to(scores.device)]
 
-    def set_scale(self, references: Sequence[Tensor]) -> None:
+    def score_texts(self, prompts: Sequence[object], responses: Sequence[str]) -> list[float]:
+        """Raw scores, on the scale on which σ(s₁ − s₂) is the probability that the first of two answers wins.
+
+        A prompt is computed once for all its responses, if the model takes packed sequences.
+        """
+        items = [self.encode(*pair) for pair in zip(prompts, responses, strict=True)]
+        if takes_packed(self.setup, max(item.size for item in items)):
+            return self._packed_scores(items).tolist()
+        scores = self.scores([torch.cat([item.prompt, *item.answers]) for item in items])
+        return (scores * self.std + self.mean).tolist()
+
+    @torch.no_grad()
+    def _packed_scores(self, items: Sequence[Answers]) -> Tensor:
+        self.activate()
+        merged, where = merge(items)
+        scores = torch.empty(sum(len(item.answers) for item in merged))
+        for batch in pack(merged, self.token_budget, self.setup.tokenizer.pad_id, self.setup.device, "ends"):
+            scores[batch.rows] = self.head(self.states(batch)).float().cpu()
+        return scores[[place for places in where for place in places]]
+
+    def set_scale(self, references: Sequence[Tensor], max_tokens: int | None = None) -> None:
         """Normalise so that scores of reference responses have mean 0 and deviation 1."""
-        self.mean, self.std = 0.0, 1.0
+        self.mean, self.std, self.max_tokens = 0.0, 1.0, max_tokens
         raw = self.scores(references).double()
         self.mean, self.std = float(raw.mean()), float(raw.std().clamp(min=1e-6))
         self.trained = True
@@ -75,7 +106,11 @@ class RewardModel(BaseModel):
         """Write adapter, head and normalisation."""
         super().save(folder)
         self.head.save(folder)
-        (Path(folder) / NORM_FILE).write_text(json.dumps({"mean": self.mean, "std": self.std}))
+        (Path(folder) / NORM_FILE).write_text(json.dumps(self._about()))
+
+    def _about(self) -> dict[str, float]:
+        limit = {} if self.max_tokens is None else {"max_tokens": self.max_tokens}
+        return {"mean": self.mean, "std": self.std, **limit}
 
     def load_head(self, folder: str | Path) -> None:
         """Read head and normalisation."""
@@ -83,6 +118,7 @@ class RewardModel(BaseModel):
         try:
             norm = json.loads((Path(folder) / NORM_FILE).read_text())
             self.mean, self.std = float(norm["mean"]), float(norm["std"])
+            self.max_tokens = None if norm.get("max_tokens") is None else int(norm["max_tokens"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ModelError(f"{folder}/{NORM_FILE} (mean and std of the reward) cannot be read: {error}") from error
         if not self.std > 0:

@@ -72,7 +72,7 @@ class PPOTrainer:
         )
         self.sequence_generator = SequenceGenerator(self.generator, self.attributor)
         self.reward_computer = reward_computer or RewardComputer(
-            build_rewards(config, self.models.reward, reward),
+            build_rewards(config, self.models.ensemble or self.models.reward, reward),
             config.reward_weights,
             config.normalize_rewards,
             config.missing_eos_penalty,

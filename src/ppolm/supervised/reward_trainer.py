@@ -1,79 +1,163 @@
-"""Reward-model training: the score of the preferred answer above that of the other."""
+"""Reward-model training: scores that agree with what people preferred, rated and liked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ppolm.base_setup import AdapterSet, BaseModelSetup, new_lora_config
 from ppolm.config import RewardConfig
-from ppolm.data.examples import Preference
-from ppolm.data.sequences import split_by_tokens
+from ppolm.data.examples import Demonstration, Judgement, Preference, Rating
+from ppolm.data.packing import Answers, merge, pack
+from ppolm.data.sequences import Microbatch, split_by_tokens
 from ppolm.models import RewardModel
+from ppolm.supervised.judged_answers import (
+    JudgedAnswers,
+    RatingScale,
+    encode_judgements,
+    judgement_numbers,
+    weighted_loss,
+)
 from ppolm.supervised.supervised_trainer import SupervisedTrainer
-from ppolm.supervised.tokens import completion_ids, refuse_long
-from ppolm.training.preference_loss import preference_accuracy, preference_loss
+from ppolm.supervised.tokens import encode_rows
+from ppolm.training.preference_loss import preference_accuracy
 
-Pair = tuple[Tensor, Tensor]
-"""Token ids of a prompt with the chosen and with the rejected answer, EOS included."""
+Part = tuple[list[JudgedAnswers], Callable[[], Tensor]]
+"""Some rows, and the forward pass that gives the raw scores of their first and then of their second answers."""
 
 
-class RewardTrainer(SupervisedTrainer[Pair]):
-    """Minimises −log σ(s_chosen − s_rejected); afterwards the scores of the training answers have mean 0, deviation 1.
+class RewardTrainer(SupervisedTrainer[JudgedAnswers]):
+    """Bradley-Terry on preferences, regression on scores, logistic loss on thumbs, weighted by confidence.
 
-    The result is a folder with PEFT adapter, head and normalisation, for ``reward_model``.
+    Afterwards reference responses have mean score 0 and deviation 1. The result is a folder with PEFT adapter, head and
+    normalisation, for ``reward_model``.
     """
 
     name = "reward model"
     model: RewardModel
+    config: RewardConfig
 
     def __init__(
-        self, config: RewardConfig, rows: Sequence[Preference], held_out: Sequence[Preference] | None = None
+        self,
+        config: RewardConfig,
+        rows: Sequence[Judgement],
+        held_out: Sequence[Judgement] | None = None,
+        references: Sequence[Demonstration] = (),
     ) -> None:
         setup = BaseModelSetup(config)
-        adapters = AdapterSet(setup)
-        with torch.random.fork_rng():
-            torch.manual_seed(config.seed)
-            adapters.create("reward", new_lora_config(config))
-            model = RewardModel(adapters, config.microbatch_tokens)
-            model.head.init_reward()
+        self.scale = RatingScale.of(rows)
+        self.references = [answers for _, answers in encode_rows(references, _demonstration, setup, config)]
+        super().__init__(
+            config,
+            new_reward_model(config, setup),
+            encode_judgements(rows, setup, config),
+            None if held_out is None else encode_judgements(held_out, setup, config),
+        )
 
-        def encode(preferences: Sequence[Preference]) -> list[Pair]:
-            tokens, pairs = setup.tokenizer, []
-            for row in preferences:
-                prompt = torch.tensor(tokens.encode(row.prompt.content))
-                chosen, rejected = (
-                    torch.cat([prompt, completion_ids(tokens, text)]) for text in (row.chosen, row.rejected)
-                )
-                pairs.append((chosen, rejected))
-            refuse_long([max(map(len, pair)) for pair in pairs], setup.context_length)
-            return pairs
+    def answers_of(self, row: JudgedAnswers) -> Answers:
+        """Token ids of one or two answers."""
+        return row.answers
 
-        super().__init__(config, model, encode(rows), None if held_out is None else encode(held_out))
+    def numbers_of(self, row: JudgedAnswers) -> list[float]:
+        """Token ids and what was judged."""
+        return [*row.answers.numbers(), *judgement_numbers(row.judgement)]
 
-    def train(self) -> list[dict[str, float]]:
+    def train(self, checkpoint: Path | None = None) -> list[dict[str, float]]:
         """Train, then fix the scale of the scores."""
-        history = super().train()
-        self.model.set_scale([ids for pair in self.rows for ids in pair])
+        history = super().train(checkpoint)
+        sources = self.references or [row.answers for row in self.rows]
+        sequences = [torch.cat([one.prompt, answer]) for one in sources for answer in one.answers]
+        count = self.config.max_reference_rows
+        if count is not None and len(sequences) > count:
+            random = torch.Generator().manual_seed(self.config.seed)
+            sequences = [sequences[i] for i in torch.randperm(len(sequences), generator=random)[:count].tolist()]
+        self.model.set_scale(sequences, self.config.max_tokens)
         return history
 
-    def batch(self, rows: list[Pair]) -> tuple[Iterable[list[Pair]], Callable[[list[Pair]], Tensor]]:
-        """Groups of whole pairs, and the loss of a group as its share of the mean over the batch."""
-        widths = [2 * max(map(len, pair)) for pair in rows]
-        groups = [[rows[i] for i in group] for group in split_by_tokens(widths, self.config.microbatch_tokens)]
+    def batch(self, rows: list[JudgedAnswers]) -> tuple[Iterable[Part], Callable[[Part], Tensor]]:
+        """Groups of whole rows, and the loss of a group as its share of the weighted mean over the batch."""
+        weights = sum(row.judgement.confidence for row in rows) or 1.0
+        return self._parts(rows), lambda part: self._loss(part[0], part[1]()) / weights
 
-        def loss(group: list[Pair]) -> Tensor:
-            scores = self.model.raw_scores([ids for pair in zip(*group, strict=True) for ids in pair])
-            return preference_loss(*scores.chunk(2)).sum() / len(rows)
+    def _loss(self, rows: Sequence[JudgedAnswers], scores: Tensor) -> Tensor:
+        judgements = [row.judgement for row in rows]
+        return weighted_loss(judgements, scores, self.scale, self.config.margin, self.config.centre_coef)
 
-        return groups, loss
+    def _parts(self, rows: Sequence[JudgedAnswers]) -> Iterator[Part]:
+        budget, setup = self.config.microbatch_tokens, self.model.setup
+        if not self.packing:
+            widths = [len(row.answers.answers) * _longest(row.answers) for row in rows]
+            for group in split_by_tokens(widths, budget):
+                yield self._part([rows[i] for i in group])
+            return
+        items, where = merge([row.answers for row in rows])
+        for batch in pack(items, budget, setup.tokenizer.pad_id, setup.device, "ends"):
+            place = {answer: position for position, answer in enumerate(batch.rows.tolist())}
+            present = [i for i in range(len(rows)) if where[i][0] in place]
+            order = [place[where[i][number]] for number in (0, 1) for i in present if number < len(where[i])]
+            yield [rows[i] for i in present], partial(self._packed_scores, batch, order)
 
+    def _packed_scores(self, batch: Microbatch, order: list[int]) -> Tensor:
+        scores: Tensor = self.model.head(self.model.states(batch))
+        return scores[order]
+
+    def _part(self, rows: list[JudgedAnswers]) -> Part:
+        """Rows that do not share sequences."""
+        answers = [(row.answers, number) for number in (0, 1) for row in rows if number < len(row.answers.answers)]
+        sequences = [torch.cat([one.prompt, one.answers[number]]) for one, number in answers]
+        return rows, lambda: self.model.raw_scores(sequences)
+
+    @torch.no_grad()
     def measure(self) -> dict[str, float]:
-        """Loss and accuracy on the held-out pairs."""
-        chosen, rejected = (self.model.scores(list(side)) for side in zip(*self.held_out, strict=True))
-        return {
-            "loss": float(preference_loss(chosen, rejected).double().mean()),
-            "accuracy": preference_accuracy(chosen, rejected),
-        }
+        """Loss on the held-out rows; accuracy on their preferences, correlation with their scores."""
+        parts = [(rows, scores()) for rows, scores in self._parts(self.held_out)]
+        weights = sum(row.judgement.confidence for row in self.held_out) or 1.0
+        numbers = {"loss": float(sum(self._loss(rows, scores).double() for rows, scores in parts)) / weights}
+        differences, pairs = [], []
+        for rows, scores in parts:
+            seconds = iter(scores[len(rows) :])
+            for row, first in zip(rows, scores, strict=False):
+                judgement = row.judgement
+                if isinstance(judgement, Preference):
+                    difference = first - next(seconds)
+                    differences += [] if judgement.tie else [difference]
+                elif isinstance(judgement, Rating):
+                    pairs.append((float(first), judgement.score))
+        if differences:
+            gaps = torch.stack(differences)
+            numbers["accuracy"] = preference_accuracy(gaps, torch.zeros_like(gaps))
+        if len(pairs) > 1:
+            correlation = torch.corrcoef(torch.tensor(pairs, dtype=torch.float64).T)[0, 1]
+            numbers["correlation"] = float(correlation.nan_to_num())
+        return numbers
+
+    def about(self) -> dict[str, Any]:
+        """With the scale of the human scores."""
+        return super().about() | {"rating_scale": {"mean": self.scale.mean, "std": self.scale.std}}
+
+
+def new_reward_model(config: RewardConfig, setup: BaseModelSetup) -> RewardModel:
+    """A reward adapter that starts as a new one or as a copy of the SFT adapter, with a fresh head."""
+    adapters = AdapterSet(setup)
+    with torch.random.fork_rng():
+        torch.manual_seed(config.seed)
+        if config.sft_adapter is None:
+            adapters.create("reward", new_lora_config(config, setup))
+        else:
+            adapters.load("reward", config.sft_adapter)
+        model = RewardModel(adapters, config.microbatch_tokens)
+        model.head.init_reward()
+    return model
+
+
+def _demonstration(row: Demonstration) -> Any:
+    return row.prompt, (row.completion,)
+
+
+def _longest(answers: Answers) -> int:
+    return len(answers.prompt) + max(map(len, answers.answers))

@@ -10,17 +10,15 @@ from torch import Tensor
 from ppolm.base_setup import AdapterSet, BaseModelSetup, new_lora_config
 from ppolm.config import SFTConfig
 from ppolm.data.examples import Demonstration
+from ppolm.data.packing import Answers, pack
 from ppolm.data.sequences import Microbatch, TokenSequences
 from ppolm.models.full_model import FullModel
 from ppolm.models.language_model import LanguageModel
 from ppolm.supervised.supervised_trainer import SupervisedTrainer
-from ppolm.supervised.tokens import completion_ids, refuse_long
-
-Pair = tuple[Tensor, Tensor]
-"""Token ids of a prompt and of its completion, EOS included."""
+from ppolm.supervised.tokens import encode_rows
 
 
-class SFTTrainer(SupervisedTrainer[Pair]):
+class SFTTrainer(SupervisedTrainer[Answers]):
     """Minimises −log π(completion | prompt) per token. The result is a PEFT adapter, or a whole model folder."""
 
     name = "sft"
@@ -36,33 +34,36 @@ class SFTTrainer(SupervisedTrainer[Pair]):
         else:
             with torch.random.fork_rng():
                 torch.manual_seed(config.seed)
-                adapters.create("sft", new_lora_config(config))
+                adapters.create("sft", new_lora_config(config, setup))
             model = LanguageModel(adapters, "sft")
 
-        def encode(demonstrations: Sequence[Demonstration]) -> list[Pair]:
-            tokens = setup.tokenizer
-            pairs = [
-                (torch.tensor(tokens.encode(row.prompt.content)), completion_ids(tokens, row.completion))
-                for row in demonstrations
-            ]
-            refuse_long([len(prompt) + len(completion) for prompt, completion in pairs], setup.context_length)
-            return pairs
+        def encode(demonstrations: Sequence[Demonstration]) -> list[Answers]:
+            encoded = encode_rows(demonstrations, lambda row: (row.prompt, (row.completion,)), setup, config)
+            return [answers for _, answers in encoded]
 
         super().__init__(config, model, encode(rows), None if held_out is None else encode(held_out))
 
-    def batch(self, rows: list[Pair]) -> tuple[Iterable[Microbatch], Callable[[Microbatch], Tensor]]:
+    def answers_of(self, row: Answers) -> Answers:
+        """A row is its token ids."""
+        return row
+
+    def batch(self, rows: list[Answers]) -> tuple[Iterable[Microbatch], Callable[[Microbatch], Tensor]]:
         """Microbatches, and −Σ log π / tokens of the whole batch."""
-        sequences = _sequences(rows)
-        count = sum(map(len, sequences.actions))
-        setup = self.model.setup
-        microbatches = sequences.microbatches(self.config.microbatch_tokens, setup.tokenizer.pad_id, setup.device)
-        return microbatches, lambda batch: -self.model.token_logprobs(batch, temperature=1.0)[0].sum() / count
+        count = sum(len(row.answers[0]) for row in rows)
+        return self._microbatches(rows), lambda batch: self._loss(batch) / count
 
     def measure(self) -> dict[str, float]:
         """Loss per completion token."""
-        logprobs = self.model.logprobs(_sequences(self.held_out), 1.0, self.config.microbatch_tokens)
-        return {"loss": float(-logprobs.double().mean())}
+        with torch.no_grad():
+            losses = [(float(self._loss(batch)), len(batch.actions)) for batch in self._microbatches(self.held_out)]
+        return {"loss": sum(loss for loss, _ in losses) / sum(count for _, count in losses)}
 
+    def _loss(self, batch: Microbatch) -> Tensor:
+        return -self.model.token_logprobs(batch, temperature=1.0)[0].sum()
 
-def _sequences(rows: Sequence[Pair]) -> TokenSequences:
-    return TokenSequences([prompt for prompt, _ in rows], [completion for _, completion in rows])
+    def _microbatches(self, rows: Sequence[Answers]) -> Iterable[Microbatch]:
+        setup = self.model.setup
+        place = (self.config.microbatch_tokens, setup.tokenizer.pad_id, setup.device)
+        if self.packing:
+            return pack(rows, *place, "actions")
+        return TokenSequences([row.prompt for row in rows], [row.answers[0] for row in rows]).microbatches(*place)

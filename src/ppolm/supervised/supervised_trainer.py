@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import logging
 import math
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -14,14 +13,16 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from ppolm.base_setup.packing_check import takes_packed
 from ppolm.config import SupervisedConfig
-from ppolm.errors import DataError
+from ppolm.data.packing import Answers
 from ppolm.models.base_model import BaseModel
 from ppolm.runs.atomic import write_folder
+from ppolm.supervised.checkpoint import load_checkpoint, save_checkpoint
+from ppolm.supervised.split import group_by_prompt, split_rows
 from ppolm.training.schedule import learning_rate_factor
 from ppolm.training.updater import Updater
 
-log = logging.getLogger(__name__)
 Row = TypeVar("Row")
 
 
@@ -35,11 +36,26 @@ class SupervisedTrainer(Generic[Row]):
     ) -> None:
         self.config, self.model = config, model
         self.random = torch.Generator().manual_seed(config.seed)
-        self.rows, self.held_out = split_rows(list(rows), held_out, config, self.random)
+        self.rows, self.held_out = split_rows(list(rows), held_out, config, self.answers_of, self.random)
+        longest = max(self.answers_of(row).size for row in (*self.rows, *self.held_out))
+        self.packing = config.packing and takes_packed(model.setup, longest)
+        """Whether rows share sequences: if it is asked for and the model takes our mask."""
+        self.step = 0
+        """Updates done."""
         self.history: list[dict[str, float]] = []
         """The numbers of each validation."""
+        self.best: dict[str, Tensor] = {}
+        """The weights at the lowest validation loss so far."""
         rules = (config.adam_eps, config.weight_decay, config.max_grad_norm, config.max_skipped_updates)
         self.updater = Updater(self.name, model.parameters(), config.learning_rate, *rules)
+
+    def answers_of(self, row: Row) -> Answers:
+        """Token ids of a row."""
+        raise NotImplementedError
+
+    def numbers_of(self, row: Row) -> list[float]:
+        """All that a row has for training: the checkpoint's proof that it goes on with the same rows."""
+        return self.answers_of(row).numbers()
 
     def batch(self, rows: list[Row]) -> tuple[Iterable[Any], Callable[[Any], Tensor]]:
         """Microbatches of some rows, and the loss of one of them as its share of the mean over the rows."""
@@ -49,42 +65,59 @@ class SupervisedTrainer(Generic[Row]):
         """Numbers on the held-out rows, ``loss`` among them."""
         raise NotImplementedError
 
-    def train(self) -> list[dict[str, float]]:
-        """Train to the end, or until validation stops improving; leaves the best weights in the model."""
+    def train(self, checkpoint: Path | None = None) -> list[dict[str, float]]:
+        """Train to the end, or until validation stops improving; leaves the best weights in the model.
+
+        ``checkpoint`` is a folder for what is needed to go on after an interruption; if it exists, training goes on
+        from there, bit for bit.
+        """
         config, total = self.config, self.total_steps
-        best = self._validate(0)
-        with (
-            torch.random.fork_rng(),
-            tqdm(total=total, desc=self.name, unit="update", disable=not sys.stderr.isatty()) as bar,
-        ):
+        with torch.random.fork_rng():
             torch.manual_seed(config.seed)  # dropout
-            for step, rows in enumerate(self._batches(), 1):
-                loss = self._update(step, rows)
+            if checkpoint is not None and checkpoint.exists():
+                load_checkpoint(self, checkpoint)
+            else:
+                self._validate()
+            self._train_on(checkpoint, total)
+        self._restore(self.best)
+        return self.history
+
+    def _train_on(self, checkpoint: Path | None, total: int) -> None:
+        config = self.config
+        bar = tqdm(total=total, initial=self.step, desc=self.name, unit="update", disable=not sys.stderr.isatty())
+        with bar:
+            for rows in self._batches():
+                if self._waited() >= (config.patience or math.inf):
+                    break
+                loss = self._update(rows)
                 bar.update()
                 bar.set_postfix(loss=f"{loss:.4g}", refresh=False)
-                if (config.eval_every and step % config.eval_every == 0) or step == total:
-                    best = self._validate(step, best)
+                if (config.eval_every and self.step % config.eval_every == 0) or self.step == total:
+                    self._validate()
                     shown = "  ".join(f"{name} {value:.4g}" for name, value in self.history[-1].items())
                     bar.write(f"{self.name}: training loss {loss:.4g}, validation {shown}", file=sys.stderr)
-                    if self._waited() >= (config.patience or math.inf):
-                        break
-        self._restore(best)
-        return self.history
+                if checkpoint is not None and self.step % config.checkpoint_every == 0 and self.step < total:
+                    save_checkpoint(self, checkpoint)
 
     @property
     def total_steps(self) -> int:
         """Updates of the whole training."""
         return self.config.num_epochs * -(-len(self.rows) // self.config.batch_size)
 
-    def _batches(self) -> Iterable[list[Row]]:
+    def _batches(self) -> Iterator[list[Row]]:
+        """The batches that are still to do; their order depends on the seed alone."""
+        number = 0
+        groups = group_by_prompt(self.rows, self.answers_of, self.config.shuffle)
         for _ in range(self.config.num_epochs):
-            order = torch.randperm(len(self.rows), generator=self.random).tolist()
+            order = [i for group in torch.randperm(len(groups), generator=self.random).tolist() for i in groups[group]]
             for start in range(0, len(order), self.config.batch_size):
-                yield [self.rows[i] for i in order[start : start + self.config.batch_size]]
+                number += 1
+                if number > self.step:
+                    yield [self.rows[i] for i in order[start : start + self.config.batch_size]]
 
-    def _update(self, step: int, rows: list[Row]) -> float:
+    def _update(self, rows: list[Row]) -> float:
         config = self.config
-        factor = learning_rate_factor(step - 1, self.total_steps, config.lr_schedule, config.warmup_steps)
+        factor = learning_rate_factor(self.step, self.total_steps, config.lr_schedule, config.warmup_steps)
         self.updater.set_learning_rate(factor)
         self.model.activate(trainable=True)
         self.model.setup.causal_lm.train()  # dropout belongs here
@@ -98,15 +131,15 @@ class SupervisedTrainer(Generic[Row]):
 
         self.updater.update(batches, counted)
         self.model.setup.causal_lm.eval()
+        self.step += 1
         return sum(losses)
 
-    def _validate(self, step: int, best: dict[str, Tensor] | None = None) -> dict[str, Tensor]:
-        """Measure; the weights to keep: these if they are the best so far."""
+    def _validate(self) -> None:
+        """Measure, and keep these weights if they are the best so far."""
         self.model.activate()
-        self.history.append({"step": step, **self.measure()})
-        if best is None or self._waited() == 0:
-            return {name: value.detach().cpu().clone() for name, value in self.model.parameters().items()}
-        return best
+        self.history.append({"step": self.step, **self.measure()})
+        if self._waited() == 0:
+            self.best = {name: value.detach().cpu().clone() for name, value in self.model.parameters().items()}
 
     def _waited(self) -> int:
         """Validations since the lowest loss."""
@@ -118,25 +151,21 @@ class SupervisedTrainer(Generic[Row]):
             for name, value in self.model.parameters().items():
                 value.copy_(best[name])
 
-    def save(self, folder: str | Path) -> None:
-        """Write the trained model, with how it was trained, whole or not at all."""
+    def about(self) -> dict[str, Any]:
+        """How the model was trained, as ``training.json`` has it."""
+        return {
+            "config": self.config.to_dict(),
+            "training_rows": len(self.rows),
+            "validation_rows": len(self.held_out),
+            "validation": self.history,
+        }
+
+    def save(self, folder: str | Path, add: Callable[[Path], None] = lambda _: None) -> None:
+        """Write the trained model, with how it was trained, whole or not at all; ``add`` may put more beside it."""
 
         def fill(target: Path) -> None:
             self.model.save(target)
-            about = {"config": self.config.to_dict(), "validation": self.history}
-            (target / "training.json").write_text(json.dumps(about, indent=1))
+            (target / "training.json").write_text(json.dumps(self.about(), indent=1))
+            add(target)
 
         write_folder(Path(folder), fill)
-
-
-def split_rows(
-    rows: list[Row], held_out: Sequence[Row] | None, config: SupervisedConfig, random: torch.Generator
-) -> tuple[list[Row], list[Row]]:
-    """Rows to train on and rows to validate with."""
-    if held_out is not None:
-        return rows, list(held_out)[: config.max_eval_rows]
-    count = min(max(1, int(len(rows) * config.eval_fraction)), config.max_eval_rows)
-    if len(rows) <= count:
-        raise DataError(f"{len(rows)} rows are too few to train on and to validate with. Give more, or eval_data.")
-    order = torch.randperm(len(rows), generator=random).tolist()
-    return [rows[i] for i in sorted(order[count:])], [rows[i] for i in sorted(order[:count])]

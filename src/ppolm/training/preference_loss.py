@@ -2,11 +2,22 @@
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 
-def preference_loss(chosen: Tensor, rejected: Tensor) -> Tensor:
-    """−log σ(s_chosen − s_rejected) of each pair [P] (Bradley and Terry 1952)."""
-    return -torch.nn.functional.logsigmoid(chosen - rejected)
+def preference_loss(
+    chosen: Tensor, rejected: Tensor, margin: Tensor | float = 0.0, tie: Tensor | None = None
+) -> Tensor:
+    """−log σ(s_chosen − s_rejected − margin) of each pair [P] (Bradley and Terry 1952).
+
+    A tie says that each of the two wins half of the time: −½ log σ(d) − ½ log σ(−d) with d = s_chosen − s_rejected,
+    lowest when both score the same.
+    """
+    difference = chosen - rejected
+    loss = -logsigmoid(difference - margin)
+    if tie is None:
+        return loss
+    return torch.where(tie, -(logsigmoid(difference) + logsigmoid(-difference)) / 2, loss)
 
 
 def preference_accuracy(chosen: Tensor, rejected: Tensor) -> float:

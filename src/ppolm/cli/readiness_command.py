@@ -1,0 +1,62 @@
+"""``ppolm readiness``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from ppolm.cli.settings import parse
+from ppolm.data.load_rows import load_judgements
+from ppolm.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class ReadinessArguments:
+    """Measure a reward model on judgements that it was not trained on, and say whether PPO should trust it."""
+
+    reward_model: tyro.conf.Positional[str]
+    """Folder of a reward model, or embedded."""
+    data: tuple[str, ...] = ()
+    """Preferences, scores or thumbs: .jsonl(.gz), .csv or .parquet files, or dataset names."""
+    dataset_split: str = "train"
+    """Split to read when data is a dataset name."""
+    skip_bad_rows: bool = False
+    """Leave out rows that cannot be used, and count them."""
+    model_name: str | None = None
+    """Base model. Default: the one the reward model was trained on."""
+    mistakes: int = 5
+    """Most confident mistakes to show."""
+    output: str | None = None
+    """New folder for the report (Markdown, PNG, JSON). Default: only print."""
+    json: bool = False
+    """Print one JSON object instead of the summary."""
+
+
+def main(argv: list[str]) -> None:
+    """Load, measure, print, and write if asked."""
+    arguments = parse(ReadinessArguments, "ppolm readiness", argv)
+    if not arguments.data:
+        raise ConfigError("There is nothing to measure on. Give --data with judgements that were not trained on.")
+    if arguments.mistakes < 0:
+        raise ConfigError(f"mistakes is {arguments.mistakes}, expected 0 or more.")
+    output = None if arguments.output is None else Path(arguments.output)
+    if output is not None and output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise ConfigError(f"{output} already exists and is not an empty folder. Give --output with a new one.")
+    rows = [
+        row
+        for source in arguments.data
+        for row in load_judgements(source, arguments.dataset_split, arguments.skip_bad_rows)
+    ]
+    from ppolm.evaluation.readiness import assess, write_readiness
+    from ppolm.supervised.load_reward import load_reward_model
+
+    model = load_reward_model(arguments.reward_model, arguments.model_name)
+    readiness = assess(rows, model.score_texts, arguments.mistakes)
+    if output is not None:
+        write_readiness(output, readiness)
+    print(json.dumps(readiness.to_dict(), indent=1) if arguments.json else readiness.summary())
+    if output is not None and not arguments.json:
+        print(f"\nReport: {output / 'readiness.md'}")

@@ -1,0 +1,71 @@
+"""The readiness report of a reward model: measured on held-out judgements, written beside the model."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ppolm.evaluation.readiness.correlations import RatingReport, ThumbReport
+from ppolm.evaluation.readiness.edits import EditReport
+from ppolm.evaluation.readiness.length import LengthReport
+from ppolm.evaluation.readiness.measures import Calibration, Distribution, Estimate, Ties
+from ppolm.evaluation.readiness.verdict import Reason, Status
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A pair in which the model is sure of the opposite of what people said."""
+
+    prompt: str
+    chosen: str
+    rejected: str
+    chosen_score: float
+    rejected_score: float
+    confidence: float
+    """The model's probability that the rejected answer wins."""
+    annotator: str | None
+
+
+@dataclass(frozen=True)
+class Readiness:
+    """Whether a reward model can be trained on, and what says so; None where no held-out row could tell."""
+
+    verdict: Status
+    reasons: tuple[Reason, ...]
+    rows: dict[str, int]
+    """Held-out rows of each kind: pairs, ties, scores, thumbs; and how many different prompts they have."""
+    accuracy: Estimate | None
+    calibration: Calibration | None
+    length: LengthReport | None
+    ties: Ties | None
+    ratings: RatingReport | None
+    thumbs: ThumbReport | None
+    agreement: dict[str, Estimate]
+    """Accuracy on the pairs of each annotator who is known."""
+    distribution: Distribution
+    edits: dict[str, EditReport]
+    mistakes: tuple[Mistake, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All numbers, as JSON holds them."""
+        return dataclasses.asdict(self)
+
+    def summary(self) -> str:
+        """A few lines for the terminal, the verdict and its reasons last."""
+        from ppolm.evaluation.readiness.markdown import summary_lines
+
+        return "\n".join(summary_lines(self))
+
+
+def write_readiness(folder: Path, readiness: Readiness) -> None:
+    """Write readiness.json, readiness.md and readiness.png into a folder."""
+    from ppolm.evaluation.readiness.markdown import markdown
+    from ppolm.evaluation.readiness.picture import draw
+
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "readiness.json").write_text(json.dumps(readiness.to_dict(), indent=1, allow_nan=False))
+    (folder / "readiness.md").write_text(markdown(readiness), encoding="utf-8")
+    draw(folder / "readiness.png", readiness)

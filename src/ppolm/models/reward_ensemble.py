@@ -1,0 +1,31 @@
+"""Several reward models as one, more careful where they disagree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from ppolm.models.reward_model import RewardModel
+
+
+class RewardEnsemble:
+    """score = mean − penalty · deviation of the members' normalised scores.
+
+    A policy that exploits the mistakes of one reward model is seldom believed by all: where they disagree, the penalty
+    takes the gain away (Coste et al. 2024).
+    """
+
+    def __init__(self, members: Sequence[RewardModel], penalty: float = 0.0) -> None:
+        self.members = list(members)
+        self.penalty = penalty
+
+    @property
+    def trained(self) -> bool:
+        """Whether every member's scores mean something."""
+        return all(member.trained for member in self.members)
+
+    def __call__(self, prompts: Sequence[object], responses: Sequence[str]) -> list[float]:
+        """A score per response."""
+        scores = torch.tensor([member(prompts, responses) for member in self.members], dtype=torch.float64)
+        return (scores.mean(0) - self.penalty * scores.std(0, correction=0)).tolist()

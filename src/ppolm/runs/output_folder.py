@@ -1,0 +1,48 @@
+"""The output folder of SFT and reward-model training while it is in the making: its settings, then checkpoints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeVar
+
+from ppolm.config import SupervisedConfig
+from ppolm.errors import ConfigError, RunFolderError
+from ppolm.runs.resume import refuse_changes
+
+SETTINGS, CHECKPOINT = "settings.yaml", "checkpoint"
+MAY_CHANGE = frozenset({"output", "device", "microbatch_tokens", "checkpoint_every", "max_skipped_updates", "patience"})
+"""Settings that a resumed training may change: none of them changes its numbers, patience only where they end."""
+
+S = TypeVar("S", bound=SupervisedConfig)
+
+
+def read_settings(kind: type[S], folder: Path) -> S:
+    """What an interrupted training was started with."""
+    if (folder / "training.json").is_file():
+        raise RunFolderError(f"{folder} is finished: there is nothing to go on with. It is ready to use.")
+    if not (folder / SETTINGS).is_file():
+        raise RunFolderError(f"{folder} holds no interrupted training (no {SETTINGS}). Give the folder of --output.")
+    return kind.from_yaml(folder / SETTINGS)
+
+
+def prepare_output(config: SupervisedConfig, folder: Path, resume: Path | None) -> Path:
+    """Make sure, before the training and not after it, that its result has a place."""
+    if resume is not None:
+        if folder.resolve() != resume.resolve():
+            raise ConfigError(f"--resume {resume} goes on in its own folder. Leave --output out.")
+        refuse_changes(read_settings(type(config), resume).to_dict(), config, resume, MAY_CHANGE)
+        return resume
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        hint = f", or go on with it: --resume {folder}" if (folder / SETTINGS).is_file() else ""
+        raise ConfigError(f"{folder} already exists and is not an empty folder. Give --output with a new one{hint}.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be written: {error}. Give --output with another folder.") from error
+    return folder
+
+
+def begin_training(config: SupervisedConfig, folder: Path) -> Path:
+    """Note the settings, now that data and model are good, so that --resume finds them; the folder for checkpoints."""
+    config.to_yaml(folder / SETTINGS)
+    return folder / CHECKPOINT

@@ -1,0 +1,85 @@
+"""What an interrupted SFT or reward-model training needs to go on bit for bit: safetensors and JSON, never pickle."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from ppolm.errors import RunFolderError
+from ppolm.runs.atomic import recover_folder, verify_folder, write_folder
+
+if TYPE_CHECKING:
+    from ppolm.supervised.supervised_trainer import SupervisedTrainer
+
+
+def save_checkpoint(trainer: SupervisedTrainer[Any], folder: Path) -> None:
+    """Write weights, best weights, optimiser, random state and progress, whole or not at all."""
+
+    def fill(target: Path) -> None:
+        _save(trainer.model.parameters(), target / "weights.safetensors")
+        _save(trainer.best, target / "best.safetensors")
+        _save(trainer.updater.tensors(), target / "optimizer.safetensors")
+        _save(_random_states(), target / "random.safetensors")
+        state = {
+            "step": trainer.step,
+            "history": trainer.history,
+            "updater": trainer.updater.state_dict(),
+            "rows": rows_digest(trainer),
+        }
+        (target / "state.json").write_text(json.dumps(state, indent=1))
+
+    write_folder(folder, fill)
+
+
+def load_checkpoint(trainer: SupervisedTrainer[Any], folder: Path) -> None:
+    """Put a trainer into the saved state."""
+    recover_folder(folder)
+    verify_folder(folder)
+    try:
+        state = json.loads((folder / "state.json").read_text())
+        if state["rows"] != rows_digest(trainer):
+            raise RunFolderError(
+                f"{folder} was written by a training on other rows. Resume it with the data it was started with."
+            )
+        weights = load_file(folder / "weights.safetensors")
+        with torch.no_grad():
+            for name, value in trainer.model.parameters().items():
+                value.copy_(weights[name])
+        trainer.best = load_file(folder / "best.safetensors")
+        trainer.updater.load(load_file(folder / "optimizer.safetensors"), state["updater"])
+        _set_random_states(load_file(folder / "random.safetensors"))
+        trainer.step, trainer.history = int(state["step"]), list(state["history"])
+    except (KeyError, ValueError, RuntimeError, OSError, SafetensorError) as error:
+        raise RunFolderError(f"Checkpoint {folder} does not fit this training: {error}") from error
+
+
+def rows_digest(trainer: SupervisedTrainer[Any]) -> str:
+    """A fingerprint of the training and validation rows."""
+    digest = hashlib.sha256()
+    for row in (*trainer.rows, None, *trainer.held_out):
+        digest.update(repr(row and trainer.numbers_of(row)).encode())
+    return digest.hexdigest()
+
+
+def _random_states() -> dict[str, Tensor]:
+    """Where the generators that decide dropout stand."""
+    devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return {"cpu": torch.get_rng_state()} | {f"cuda{i}": state for i, state in enumerate(devices)}
+
+
+def _set_random_states(states: Mapping[str, Tensor]) -> None:
+    torch.set_rng_state(states["cpu"])
+    if torch.cuda.is_available():
+        torch.cuda.set_rng_state_all([states[f"cuda{i}"] for i in range(len(states) - 1)])
+
+
+def _save(tensors: Mapping[str, Tensor], path: Path) -> None:
+    save_file({name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}, path)

@@ -1,0 +1,89 @@
+"""Human judgements as a reward model learns from them: token ids, a target, and how much it counts."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ppolm.base_setup import BaseModelSetup
+from ppolm.config import RewardConfig
+from ppolm.data.examples import Judgement, Preference, Rating, Thumb
+from ppolm.data.packing import Answers
+from ppolm.data.prompts import Prompt
+from ppolm.supervised.tokens import encode_rows
+from ppolm.training.preference_loss import preference_loss
+from ppolm.training.rating_loss import centring_loss, rating_loss, thumb_loss
+
+
+@dataclass(frozen=True)
+class JudgedAnswers:
+    """Token ids of the answer or the two answers that a judgement is about, and the judgement."""
+
+    answers: Answers
+    judgement: Judgement
+
+
+@dataclass(frozen=True)
+class RatingScale:
+    """Mean and deviation of the human scores: people may use any scale, the model learns z = (x − mean) / std."""
+
+    mean: float = 0.0
+    std: float = 1.0
+
+    @classmethod
+    def of(cls, judgements: Sequence[Judgement]) -> RatingScale:
+        """The scale of these scores."""
+        scores = [row.score for row in judgements if isinstance(row, Rating)]
+        if not scores:
+            return cls()
+        return cls(statistics.fmean(scores), statistics.pstdev(scores) or 1.0)
+
+    def standard(self, score: float) -> float:
+        """A score in deviations from the mean."""
+        return (score - self.mean) / self.std
+
+
+def encode_judgements(rows: Sequence[Judgement], setup: BaseModelSetup, config: RewardConfig) -> list[JudgedAnswers]:
+    """The judgements that fit the model's context, as token ids."""
+    return [JudgedAnswers(answers, row) for row, answers in encode_rows(rows, _texts, setup, config)]
+
+
+def _texts(row: Judgement) -> tuple[Prompt, tuple[str, ...]]:
+    return row.prompt, (row.chosen, row.rejected) if isinstance(row, Preference) else (row.completion,)
+
+
+def judgement_numbers(row: Judgement) -> list[float]:
+    """What a judgement says, as numbers."""
+    values = dataclasses.asdict(row)
+    return [float(values.get(name, 0)) for name in ("tie", "confidence", "margin", "score", "label")]
+
+
+def weighted_loss(
+    judgements: Sequence[Judgement], scores: Tensor, scale: RatingScale, margin: float, centre_coef: float
+) -> Tensor:
+    """Σ confidence · loss, given the raw scores of all first (or only) answers and then of all second ones."""
+    total = scores.new_zeros(())
+    pairs = {i: row for i, row in enumerate(judgements) if isinstance(row, Preference)}
+    ratings = {i: row for i, row in enumerate(judgements) if isinstance(row, Rating)}
+    thumbs = {i: row for i, row in enumerate(judgements) if isinstance(row, Thumb)}
+    if pairs:
+        margins = scores.new_tensor([margin + row.margin for row in pairs.values()])
+        ties = torch.tensor([row.tie for row in pairs.values()], device=scores.device)
+        losses = preference_loss(scores[list(pairs)], scores[len(judgements) :], margins, ties)
+        total = total + _weighted(losses, pairs.values())
+    if ratings:
+        targets = scores.new_tensor([scale.standard(row.score) for row in ratings.values()])
+        total = total + _weighted(rating_loss(scores[list(ratings)], targets), ratings.values())
+    if thumbs:
+        liked = torch.tensor([row.label for row in thumbs.values()], device=scores.device)
+        total = total + _weighted(thumb_loss(scores[list(thumbs)], liked), thumbs.values())
+    return total + centre_coef * centring_loss(scores).sum() if centre_coef else total
+
+
+def _weighted(losses: Tensor, rows: Iterable[Judgement]) -> Tensor:
+    return (losses.new_tensor([row.confidence for row in rows]) * losses).sum()

@@ -1,0 +1,21 @@
+"""A trained reward model by itself, without the other roles."""
+
+from __future__ import annotations
+
+from ppolm.base_setup import AdapterSet, BaseModelSetup
+from ppolm.base_setup.lora_setup import read_adapter_config
+from ppolm.config import RewardConfig
+from ppolm.embedded import reward_path
+from ppolm.models import RewardModel
+
+
+def load_reward_model(name: str, model_name: str | None = None) -> RewardModel:
+    """The reward model of a folder (or ``embedded``) on the base that it was trained on, or on another one."""
+    folder = reward_path(name)
+    base = model_name or str(read_adapter_config(folder).base_model_name_or_path)
+    config = RewardConfig(model_name=base)
+    adapters = AdapterSet(BaseModelSetup(config))
+    adapters.load("reward", folder)
+    model = RewardModel(adapters, config.microbatch_tokens)
+    model.load_head(folder)
+    return model

@@ -1,0 +1,120 @@
+"""Rows that share a sequence give the numbers that each has alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given
+
+from ppolm.base_setup import BaseModelSetup
+from ppolm.base_setup.packing_check import takes_packed
+from ppolm.config import SFTConfig
+from ppolm.data.packing import Answers, fill_bins, merge, pack
+from ppolm.data.sequences import cut_middle
+from tests.tiny_models import ARCHITECTURES, make_model_folder
+
+
+def ids(*numbers: int) -> torch.Tensor:
+    return torch.tensor(numbers)
+
+
+ITEMS = [
+    Answers(ids(1, 2, 3), (ids(4, 5), ids(6, 7, 8))),
+    Answers(ids(9, 10), (ids(11),)),
+    Answers(
+        ids(
+            12,
+        ),
+        (ids(13, 14, 15, 16), ids(17, 18)),
+    ),
+]
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=40))
+def test_bins_hold_everything_once_and_none_is_wider_than_the_longest(sizes: list[int]) -> None:
+    bins = fill_bins(sizes)
+    assert sorted(i for one in bins for i in one) == list(range(len(sizes)))
+    assert all(sum(sizes[i] for i in one) <= max(sizes) for one in bins)
+
+
+@pytest.mark.parametrize("budget", [1, 10, 1000])
+def test_every_answer_is_read_once_and_both_answers_of_a_prompt_in_one_microbatch(budget: int) -> None:
+    batches = list(pack(ITEMS, budget, 0, torch.device("cpu"), "ends"))
+    assert sorted(torch.cat([batch.rows for batch in batches]).tolist()) == [0, 1, 2, 3, 4]
+    for batch in batches:
+        present = set(batch.rows.tolist())
+        assert {0, 1} <= present or not {0, 1} & present
+        assert {3, 4} <= present or not {3, 4} & present
+    last = {int(row): int(token) for batch in batches for row, token in zip(batch.rows, batch.actions, strict=True)}
+    assert last == {0: 5, 1: 8, 2: 11, 3: 16, 4: 18}
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("read", ["actions", "ends"])
+def test_hidden_states_are_those_of_each_sequence_alone(name: str, read: Any, tmp_path: Path) -> None:
+    setup = BaseModelSetup(SFTConfig(model_name=str(make_model_folder(tmp_path, name)), device="cpu"))
+    if not takes_packed(setup, 20):
+        pytest.skip(f"{name} takes no mask of ours, so its rows are not packed")
+    wanted = []
+    for item in ITEMS:
+        for answer in item.answers:
+            with torch.no_grad():
+                hidden = setup.hidden_states(torch.cat([item.prompt, answer])[None])[0]
+            start = len(item.prompt) - 1
+            wanted.append(hidden[start : start + len(answer)] if read == "actions" else hidden[-1:])
+    expected = torch.cat(wanted)
+    found = torch.zeros_like(expected)
+    for batch in pack(ITEMS, 14, setup.tokenizer.pad_id, setup.device, read):
+        with torch.no_grad():
+            hidden = setup.hidden_states(batch.input_ids, batch.position_ids, batch.mask)
+        found[batch.rows] = hidden.flatten(0, 1)[batch.state_index]
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_model_that_does_not_heed_the_mask_is_found_out(model_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = BaseModelSetup(SFTConfig(model_name=str(model_folder), device="cpu"))
+    assert takes_packed(setup, 100)
+    blocks = setup.blocks
+    monkeypatch.setattr(setup, "blocks", lambda **inputs: blocks(**inputs | {"attention_mask": None}))
+    assert not takes_packed(setup, 100)
+
+    def refuse(**inputs: Any) -> Any:
+        if inputs.get("attention_mask") is not None:
+            raise ValueError("a mask of four dimensions")
+        return blocks(**inputs)
+
+    monkeypatch.setattr(setup, "blocks", refuse)
+    assert not takes_packed(setup, 100)
+
+
+def test_rows_wider_than_a_sliding_window_are_not_packed(model_folder: Path) -> None:
+    setup = BaseModelSetup(SFTConfig(model_name=str(model_folder), device="cpu"))
+    setup.text_config.sliding_window = 64
+    assert takes_packed(setup, 64)
+    assert not takes_packed(setup, 65)
+
+
+def test_a_long_prompt_loses_its_middle() -> None:
+    assert cut_middle(torch.arange(10), 4).tolist() == [0, 1, 8, 9]
+    assert cut_middle(torch.arange(10), 5).tolist() == [0, 1, 7, 8, 9]
+    assert cut_middle(torch.arange(3), 4).tolist() == [0, 1, 2]
+    assert cut_middle(torch.arange(3), 1).tolist() == [2]
+
+
+def test_a_prompt_is_held_once_for_all_rows_about_it_and_an_answer_once() -> None:
+    first, second, third = ids(5, 6), ids(7), ids(8, 9)
+    rows = [
+        Answers(ids(1, 2), (first, second)),
+        Answers(ids(3), (first,)),
+        Answers(ids(1, 2), (third, first)),
+    ]
+    merged, where = merge(rows)
+    assert [(item.prompt.tolist(), [answer.tolist() for answer in item.answers]) for item in merged] == [
+        ([1, 2], [[5, 6], [7], [8, 9]]),
+        ([3], [[5, 6]]),
+    ]
+    assert where == [(0, 1), (3,), (2, 0)]

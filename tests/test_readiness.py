@@ -1,0 +1,479 @@
+"""The readiness report: its numbers by hand, and verdicts on scorers whose faults are known."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ppolm.data.examples import Judgement, Preference, Rating, Thumb
+from ppolm.data.prompts import Prompt
+from ppolm.data.words import words
+from ppolm.errors import DataError, RewardError
+from ppolm.evaluation.intervals import cluster_interval, mean_interval, statistic_interval
+from ppolm.evaluation.readiness import Readiness, assess, write_readiness
+from ppolm.evaluation.readiness.assess import answers
+from ppolm.evaluation.readiness.correlations import auc, partial_spearman, pearson, ranks, spearman
+from ppolm.evaluation.readiness.edits import EDITS, PADDING, edit_report
+from ppolm.evaluation.readiness.length import balancing_weights, length_report, matched_pairs
+from ppolm.evaluation.readiness.measures import calibration, correct, distribution, prompt_numbers, ties
+
+Score = Callable[[Sequence[Any], Sequence[str]], list[float]]
+WORDS = ("stone", "river", "lamp", "cloud", "paper", "green", "seven", "quiet", "north", "glass")
+
+
+def array(*values: float) -> np.ndarray[Any, np.dtype[np.float64]]:
+    return np.array(values, dtype=np.float64)
+
+
+def text(quality: float, length: int, random: Random) -> str:
+    """Words in no order, and a number that says how good the answer is meant to be."""
+    return f"{' '.join(random.choices(WORDS, k=length))} q{quality:.4f}."
+
+
+def quality(answer: str) -> float:
+    found = re.search(r"q(-?\d+\.\d{4})", answer)
+    assert found is not None
+    return float(found[1])
+
+
+def pairs(count: int, longer: float | None = None, seed: int = 0, **fields: Any) -> list[Preference]:
+    """Pairs won by the better answer as Bradley-Terry has it, or by the longer with a probability."""
+    random, rows = Random(seed), []
+    for number in range(count):
+        answers = [text(random.gauss(5.0, 1.5), random.randint(4, 30), random) for _ in range(2)]
+        first = 1 / (1 + np.exp(quality(answers[1]) - quality(answers[0])))
+        if longer is not None:
+            first = longer if len(words(answers[0])) > len(words(answers[1])) else 1 - longer
+        chosen, rejected = answers if random.random() < first else answers[::-1]
+        rows.append(Preference(Prompt(f"Question {number}?"), chosen, rejected, **fields))
+    return rows
+
+
+def skilled(prompts: Sequence[Any], responses: Sequence[str]) -> list[float]:
+    return [quality(response) for response in responses]
+
+
+def counting(prompts: Sequence[Any], responses: Sequence[str]) -> list[float]:
+    return [0.2 * len(words(response)) for response in responses]
+
+
+def guessing(prompts: Sequence[Any], responses: Sequence[str]) -> list[float]:
+    return [Random(response.strip()).gauss(0, 1) for response in responses]
+
+
+def constant(prompts: Sequence[Any], responses: Sequence[str]) -> list[float]:
+    return [0.3] * len(responses)
+
+
+def topics(readiness: Readiness, status: str = "not ready") -> set[str]:
+    return {reason.about for reason in readiness.reasons if reason.status == status}
+
+
+# Intervals by prompt
+
+
+def test_one_value_per_prompt_gives_the_interval_of_a_mean() -> None:
+    values = np.random.default_rng(5).normal(size=40)
+    clustered, plain = cluster_interval(values, range(40)), mean_interval(values.tolist())
+    assert (clustered.mean, clustered.low, clustered.high) == pytest.approx((plain.mean, plain.low, plain.high))
+
+
+def test_a_prompt_counts_for_as_many_pairs_as_it_has() -> None:
+    interval = cluster_interval([1, 1, 1, 0], [7, 7, 7, 2])
+    assert interval.mean == 0.75  # the mean of the prompts' means would be 0.5
+    assert (interval.low, interval.high) == (0.0, 1.0)  # either prompt may be drawn twice
+
+
+def test_pairs_that_repeat_a_prompt_are_no_further_evidence() -> None:
+    values = np.random.default_rng(1).normal(size=60)
+    alone = cluster_interval(values, range(60))
+    repeated = cluster_interval(np.repeat(values, 5), np.repeat(range(60), 5))
+    assert (repeated.low, repeated.high) == pytest.approx((alone.low, alone.high))
+
+
+def test_weights_weigh_and_a_resample_without_weight_does_no_harm() -> None:
+    interval = cluster_interval([1.0, 0.0, 1.0], [0, 1, 2], [3.0, 1.0, 0.0])
+    assert interval.mean == 0.75
+    assert 0.0 <= interval.low <= interval.high <= 1.0
+
+
+def test_any_statistic_agrees_with_the_mean() -> None:
+    values, clusters = np.random.default_rng(2).normal(size=30), np.arange(30) // 3
+    direct, general = (
+        cluster_interval(values, clusters),
+        statistic_interval(lambda r: float(values[r].mean()), clusters),
+    )
+    assert (general.mean, general.low, general.high) == pytest.approx((direct.mean, direct.low, direct.high))
+
+
+def test_prompts_are_the_same_by_their_content_also_in_chat() -> None:
+    chat = [{"role": "user", "content": "Hi"}]
+    assert prompt_numbers(["a", chat, "b", [dict(chat[0])], "a"]).tolist() == [0, 1, 2, 1, 0]
+
+
+# Measures of pairs
+
+
+def test_equal_scores_are_half_right() -> None:
+    assert correct(array(2.0, 0.0, -1.0)).tolist() == [1.0, 0.5, 0.0]
+
+
+@given(st.lists(st.floats(-50, 50), min_size=1, max_size=30))
+def test_negated_scores_are_right_where_the_others_were_wrong(differences: list[float]) -> None:
+    right, wrong = correct(array(*differences)), correct(-array(*differences))
+    assert right.mean() == pytest.approx(1 - wrong.mean())
+
+
+def test_calibration_by_hand() -> None:
+    sure = np.log(0.95 / 0.05)  # σ(sure) = 0.95
+    measured = calibration(array(sure, sure, sure, -sure, 0.0, 0.0))
+    assert [bucket.count for bucket in measured.buckets] == [2, 0, 0, 0, 4]
+    first, last = measured.buckets[0], measured.buckets[-1]
+    assert (first.low, first.high, first.confidence, first.accuracy) == (0.5, 0.6, 0.5, 0.5)
+    assert (last.confidence, last.accuracy) == pytest.approx((0.95, 0.75))
+    assert measured.buckets[2].accuracy is None
+    assert measured.ece == pytest.approx(4 / 6 * 0.2)
+    assert measured.overconfidence == pytest.approx((4 * 0.95 + 2 * 0.5) / 6 - (3 + 1) / 6)
+
+
+def test_calibrated_scores_stay_within_chance_and_inflated_ones_do_not() -> None:
+    random = np.random.default_rng(0)
+    true = random.normal(0, 1.5, size=2000)
+    oriented = np.where(random.random(2000) < 1 / (1 + np.exp(-true)), true, -true)
+    honest, inflated = calibration(oriented), calibration(5 * oriented)
+    assert honest.ece < 0.05
+    assert inflated.ece > max(0.1, inflated.ece_by_chance)
+    assert inflated.overconfidence > 0.1
+
+
+def test_ties_stand_beside_decided_pairs() -> None:
+    measured = ties(array(0.5, -1.5), array(3.0, -1.0))
+    assert measured is not None
+    assert (measured.count, measured.difference, measured.decided_difference) == (2, 1.0, 2.0)
+    assert ties(array(), array(1.0)) is None
+
+
+def test_the_distribution_counts_every_score_once() -> None:
+    measured = distribution({"chosen": array(0, 1, 2, 3, 4), "rejected": array(-4, 0)})
+    assert [sum(spread.histogram) for spread in measured.spreads.values()] == [5, 2]
+    assert measured.spreads["chosen"].quantiles["50 %"] == 2.0
+    assert measured.edges[0] == -4.0
+
+
+# Length
+
+
+def test_length_by_hand() -> None:
+    chosen = ["a b c d", "a b c", "a", "a b"]
+    rejected = ["a b", "a b", "a b", "c d"]
+    report = length_report(chosen, rejected, array(1.0, -1.0, 2.0, 1.0), range(4))
+    assert (report.unit, report.longer_wins) == ("words", True)
+    assert report.baseline.mean == pytest.approx((1 + 1 + 0 + 0.5) / 4)
+    assert report.gain.mean == pytest.approx(3 / 4 - 2.5 / 4)
+    assert report.prefers_longer == pytest.approx(1 / 3)  # only in the first pair
+    assert report.people_prefer_longer == pytest.approx(2 / 3)
+    assert report.correlation == pytest.approx((1 * 2 - 1 * 1 - 2 * 1) / np.sqrt(7 * 6))
+    assert report.longer_won is not None
+    assert report.longer_won.mean == 0.5
+    assert report.shorter_won is not None
+    assert report.shorter_won.mean == 1.0
+
+
+def test_where_shorter_answers_win_the_baseline_takes_the_shorter() -> None:
+    report = length_report(["a"] * 3, ["a b c"] * 3, array(1, 1, 1), range(3))
+    assert not report.longer_wins
+    assert report.baseline.mean == 1.0
+
+
+def test_matched_pairs_are_within_a_tenth_or_else_the_closest_quarter() -> None:
+    within, rule = matched_pairs(np.repeat(array(0.05, 0.5), 20))
+    assert within.tolist() == list(range(20))
+    assert "10%" in rule
+    closest, rule = matched_pairs(array(0.5, 0.3, 0.9, 0.4, 0.2))
+    assert closest.tolist() == [4, 1]
+    assert "closest quarter" in rule
+    assert "30%" in rule
+
+
+def test_balancing_weights_by_hand() -> None:
+    longer = array(0, 1, 1, 1, -1)  # one stratum would have 3 of 4 longer winners; strata of one pair say nothing
+    assert balancing_weights(longer, array(0, 0.1, 0.2, 0.3, 0.4)).tolist() == [1, 0, 0, 0, 0]
+    weights = balancing_weights(np.tile(array(1, 1, 1, -1), 5), np.repeat(array(0.1, 0.2, 0.3, 0.4, 0.5), 4))
+    assert weights.tolist() == [0.5, 0.5, 0.5, 1.5] * 5
+
+
+@given(st.integers(0, 10_000), st.floats(0.2, 0.95), st.floats(0.1, 3.0))
+def test_whoever_knows_only_length_has_a_balanced_accuracy_of_a_half(seed: int, longer: float, power: float) -> None:
+    """Whatever the share of longer winners, and whatever rising function of length the score is."""
+    rows = pairs(60, longer, seed)
+    chosen, rejected = (array(*(len(words(text)) for text in side)) for side in zip(*map(answers, rows), strict=True))
+    weights = balancing_weights(chosen - rejected, np.abs(chosen - rejected) / np.maximum(chosen, rejected))
+    right = correct(chosen**power - rejected**power)
+    assert (weights * right).sum() == pytest.approx(weights.sum() / 2)
+
+
+def test_a_noisy_length_counter_gains_nothing_where_large_differences_decide_more_often() -> None:
+    """Its mistakes are on close pairs, which are also those that the shorter answer wins."""
+    random = np.random.default_rng(0)
+    first, second = random.integers(3, 40, size=(2, 4000))
+    wins = random.random(4000) < 1 / (1 + np.exp(-(first - second) / 5))
+    long, short = np.where(wins, first, second), np.where(wins, second, first)
+    difference = (long - short) + random.normal(0, 6, size=4000)
+    report = length_report(["w " * n for n in long], ["w " * n for n in short], difference, range(4000))
+    assert report.balanced is not None
+    assert report.balanced.mean == pytest.approx(0.5, abs=0.04)
+
+
+# Single answers
+
+
+def test_ranks_share_ties() -> None:
+    assert ranks(array(3, 1, 3, 2)).tolist() == [3.5, 1.0, 3.5, 2.0]
+
+
+def test_correlations_by_hand() -> None:
+    assert pearson(array(1, 2, 3), array(1, 2, 4)) == pytest.approx(3 / np.sqrt(2 * 14 / 3))
+    assert spearman(array(1, 2, 3, 4), array(10, 30, 20, 40)) == pytest.approx(1 - 6 * 2 / (4 * 15))
+    assert spearman(array(1, 2, 3), array(1, 8, 27)) == pytest.approx(1.0)
+    assert spearman(array(0.1, 0.1, 0.1), array(1, 2, 3)) == 0.0
+
+
+def test_what_length_explains_is_no_skill() -> None:
+    lengths, human = array(1, 2, 3, 4, 5), array(2, 1, 3, 5, 4)
+    assert partial_spearman(lengths * 2, human, lengths) == 0.0
+    a, b, c = spearman(human, array(5, 1, 4, 2, 3)), spearman(human, lengths), spearman(array(5, 1, 4, 2, 3), lengths)
+    expected = (a - b * c) / np.sqrt((1 - b**2) * (1 - c**2))
+    assert partial_spearman(human, array(5, 1, 4, 2, 3), lengths) == pytest.approx(expected)
+
+
+def test_auc_by_hand() -> None:
+    # Of the four pairs of up and down, 3 > 1, 3 > 2, 2 > 1 are right and 2 = 2 is half right.
+    assert auc(array(3, 2, 1, 2), array(1, 1, 0, 0)) == pytest.approx(3.5 / 4)
+    assert auc(array(3, 2), array(1, 1)) == 0.5
+
+
+# Edits
+
+
+def test_edits_do_what_they_say() -> None:
+    answer = " The cat sat. Was it tired?"
+    assert EDITS["trailing space"](answer) == f"{answer} "
+    assert EDITS["repeated sentence"](answer) == f"{answer} Was it tired?"
+    assert EDITS["repeated sentence"]("no end") == "no end no end"
+    assert EDITS["repeated sentence"]("...") == "... ..."
+    assert EDITS["repeated sentence"]("One.\nTwo ") == "One.\nTwo Two"
+    assert EDITS["padding words"](answer) == answer + PADDING
+
+
+def test_sensitivity_by_hand() -> None:
+    before, after = array(0.0, 1.0, 5.0, 4.0), array(2.0, 1.0, 4.0, 4.5)
+    report = edit_report(before, after, [0, 0, 1, 1], std=2.0, pairs=[(0, 1), (2, 3)])
+    assert report.change.mean == pytest.approx((2 + 0 - 1 + 0.5) / 4 / 2)
+    assert report.size == pytest.approx((2 + 0 + 1 + 0.5) / 4 / 2)
+    assert report.gained == 0.5
+    assert report.flipped == 0.5  # the first pair's lower answer goes from 0 to 2 > 1, the second's from 4 to 4.5 < 5
+    assert edit_report(before, after, [0, 0, 1, 1], 0.0).flipped is None
+
+
+# Verdicts
+
+
+def test_a_scorer_with_real_skill_is_ready() -> None:
+    readiness = assess(pairs(400), skilled)
+    assert readiness.verdict == "ready", readiness.summary()
+    assert "verdict: ready" in readiness.summary()
+
+
+def test_a_perfect_scorer_is_never_wrong() -> None:
+    rows = [row for row in pairs(600) if quality(row.chosen) > quality(row.rejected)]
+    readiness = assess(rows, lambda _, responses: [10 * quality(response) for response in responses])
+    assert readiness.accuracy is not None
+    assert (readiness.accuracy.mean, readiness.accuracy.low) == (1.0, 1.0)
+    assert readiness.mistakes == ()
+    assert readiness.verdict == "ready", readiness.summary()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_guessing_scorer_is_not_ready(seed: int) -> None:
+    readiness = assess(pairs(300, seed=seed), guessing)
+    assert readiness.verdict == "not ready"
+    assert "accuracy" in topics(readiness)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("longer", [1.0, 0.8, 0.59])
+def test_a_scorer_that_counts_words_is_not_ready_because_of_length(longer: float, seed: int) -> None:
+    readiness = assess(pairs(400, longer, seed), counting)
+    assert readiness.verdict == "not ready"
+    assert "length" in topics(readiness)
+    assert "not been shown to know more than length" in readiness.summary()
+
+
+def test_skill_counts_also_where_longer_answers_mostly_win() -> None:
+    """Quality decides, and the better answer happens to be the longer one four times in five."""
+    random, rows = Random(0), []
+    for number in range(600):
+        better, worse = sorted((random.uniform(3, 7) for _ in range(2)), reverse=True)
+        long, short = random.randint(20, 30), random.randint(5, 15)
+        lengths = (long, short) if random.random() < 0.8 else (short, long)
+        answers = (text(better, lengths[0], random), text(worse, lengths[1], random))
+        chosen, rejected = answers if random.random() < 0.9 else answers[::-1]
+        rows.append(Preference(Prompt(f"Question {number}?"), chosen, rejected))
+    assert "length" not in topics(assess(rows, skilled))
+    assert "length" in topics(assess(rows, counting))
+
+
+def test_a_scorer_that_pays_for_padding_is_not_ready() -> None:
+    def score(_: Sequence[Any], responses: Sequence[str]) -> list[float]:
+        return [quality(response) + 1.5 * response.endswith(PADDING) for response in responses]
+
+    readiness = assess(pairs(400), score)
+    assert topics(readiness) == {"edits"}
+    assert readiness.edits["padding words"].gained == 1.0
+    assert "padding words alone raises the score" in readiness.summary()
+
+
+def test_a_scorer_that_a_space_upsets_is_weak() -> None:
+    def score(_: Sequence[Any], responses: Sequence[str]) -> list[float]:
+        return [quality(response) - 0.6 * response.endswith(" ") for response in responses]
+
+    readiness = assess(pairs(400), score)
+    assert readiness.verdict == "weak"
+    assert topics(readiness, "weak") == {"edits"}
+
+
+def test_swapped_labels_are_noticed() -> None:
+    readiness = assess(pairs(300), lambda _, responses: [-quality(response) for response in responses])
+    assert readiness.verdict == "not ready"
+    assert "swapped" in readiness.summary()
+
+
+def test_inflated_scores_are_weak_because_they_are_over_confident() -> None:
+    readiness = assess(pairs(400), lambda _, responses: [20 * quality(response) for response in responses])
+    assert readiness.verdict == "weak"
+    assert topics(readiness, "weak") == {"calibration"}
+    assert "over-confident" in readiness.summary()
+
+
+def test_an_annotator_who_contradicts_the_model_is_named() -> None:
+    good = pairs(400, annotator="ada")
+    bad = [Preference(r.prompt, r.rejected, r.chosen, annotator="bob") for r in pairs(60, seed=1)]
+    readiness = assess([*good, *bad], skilled)
+    assert list(readiness.agreement) == ["ada", "bob"]
+    assert readiness.agreement["bob"].rows == 60
+    assert readiness.verdict == "weak"
+    assert "annotator bob contradicts it" in readiness.summary()
+
+
+def test_few_rows_are_never_ready() -> None:
+    perfect = [row for row in pairs(300) if quality(row.chosen) > quality(row.rejected)]
+    assert "rows" in topics(assess(perfect[:10], skilled))
+    some = assess(perfect[:60], skilled)
+    assert some.verdict == "weak"
+    assert "only 60 held-out rows, expected at least 100" in some.summary()
+
+
+def test_pairs_of_a_few_prompts_are_few() -> None:
+    rows = [Preference(Prompt(f"Question {i % 4}?"), row.chosen, row.rejected) for i, row in enumerate(pairs(200))]
+    readiness = assess(rows, skilled)
+    assert readiness.rows["prompts"] == 4
+    assert "rows" in topics(readiness)
+
+
+def single_answers(count: int, seed: int = 0) -> list[tuple[Prompt, str]]:
+    random = Random(seed)
+    return [(Prompt(f"Question {i}?"), text(random.gauss(5, 1.5), random.randint(4, 30), random)) for i in range(count)]
+
+
+def test_scores_decide_where_there_are_no_pairs() -> None:
+    rows = [Rating(prompt, answer, round(quality(answer))) for prompt, answer in single_answers(150)]
+    assert assess(rows, skilled).verdict == "ready"
+    assert topics(assess(rows, guessing)) == {"scores"}
+    long = [Rating(prompt, answer, len(words(answer))) for prompt, answer in single_answers(150)]
+    assert "length" in topics(assess(long, counting))
+
+
+def test_thumbs_decide_where_there_are_no_pairs() -> None:
+    rows = [Thumb(prompt, answer, quality(answer) > 5) for prompt, answer in single_answers(150)]
+    readiness = assess(rows, skilled)
+    assert readiness.thumbs is not None
+    assert readiness.thumbs.auc.mean == 1.0
+    assert readiness.verdict == "ready"
+    assert topics(assess(rows, guessing)) == {"thumbs"}
+
+
+def test_beside_pairs_scores_can_only_raise_doubts() -> None:
+    ratings = [Rating(prompt, answer, number % 5) for number, (prompt, answer) in enumerate(single_answers(100))]
+    readiness = assess([*pairs(400), *ratings], skilled)
+    assert readiness.verdict == "weak"
+    assert topics(readiness, "weak") == {"scores"}
+
+
+# Every input, every file
+
+
+def mixed(count: int) -> list[Judgement]:
+    chat = Prompt([{"role": "user", "content": "Hi"}])
+    kinds: list[Judgement] = [
+        Preference(Prompt("a"), "one | two q1.0000.", "three q2.0000."),
+        Preference(chat, "four q3.0000.", "five\n\nsix q1.0000.", tie=True, annotator="a|b"),
+        Rating(chat, "seven q2.0000.", 3.0),
+        Thumb(Prompt("b"), "eight q0.0000.", True),
+        Preference(chat, "four q3.0000.", "five `six` q4.0000.", annotator="a|b"),
+    ]
+    return [kinds[i % len(kinds)] for i in range(count)]
+
+
+@pytest.mark.parametrize("score", [skilled, constant, counting])
+@pytest.mark.parametrize(
+    "rows",
+    [mixed(1), mixed(2), mixed(10), mixed(5)[1:2], mixed(5)[2:3], mixed(5)[3:4], pairs(1), pairs(2)],
+    ids=["1", "2", "10", "tie", "score", "thumb", "pair", "pairs"],
+)
+def test_the_smallest_data_gives_a_whole_report(rows: list[Judgement], score: Score, tmp_path: Path) -> None:
+    readiness = assess(rows, score)
+    assert readiness.verdict == "not ready"
+    write_readiness(tmp_path / "model", readiness)
+    found = json.loads((tmp_path / "model" / "readiness.json").read_text())
+    assert found == json.loads(json.dumps(readiness.to_dict(), allow_nan=False))
+    assert "**Verdict: not ready**" in (tmp_path / "model" / "readiness.md").read_text(encoding="utf-8")
+    assert (tmp_path / "model" / "readiness.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_page_shows_the_worst_mistakes_first(tmp_path: Path) -> None:
+    readiness = assess(pairs(300), skilled, mistakes=3)
+    gaps = [mistake.rejected_score - mistake.chosen_score for mistake in readiness.mistakes]
+    assert len(gaps) == 3
+    assert gaps == sorted(gaps, reverse=True)
+    assert gaps[0] > 0
+    write_readiness(tmp_path, readiness)
+    page = (tmp_path / "readiness.md").read_text(encoding="utf-8")
+    assert readiness.mistakes[0].chosen in page
+    assert readiness.mistakes[0].prompt in page
+    assert page.index("**1.**") < page.index("**2.**")
+
+
+def test_the_same_rows_give_the_same_report() -> None:
+    rows = [*pairs(40), *mixed(10)]
+    assert assess(rows, skilled) == assess(rows, skilled)
+
+
+def test_nothing_held_out_is_an_error() -> None:
+    with pytest.raises(DataError, match="no held-out rows"):
+        assess([], skilled)
+
+
+def test_a_score_that_is_no_number_names_its_answer() -> None:
+    with pytest.raises(RewardError, match=r"gave nan for the response .* to the prompt 'Question 0\?'"):
+        assess(pairs(3), lambda _, responses: [float("nan")] * len(responses))
+    with pytest.raises(RewardError, match="expected one per response"):
+        assess(pairs(3), lambda *_: [1.0])

@@ -1,0 +1,114 @@
+"""SFT and reward-model training that was interrupted goes on bit for bit, and only with what it was started with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ppolm.cli.main import run
+from ppolm.config import RewardConfig, SFTConfig
+from ppolm.errors import RunFolderError
+from ppolm.runs.output_folder import CHECKPOINT, SETTINGS
+from ppolm.supervised import RewardTrainer, SFTTrainer
+from ppolm.supervised.supervised_trainer import SupervisedTrainer
+from tests.test_supervised import DEMONSTRATIONS, PREFERENCES, QUICK
+
+SLOW = QUICK | {"num_epochs": 2, "eval_every": 3, "checkpoint_every": 4, "lora_dropout": 0.2, "batch_size": 5}
+
+
+def trainer(kind: str, model: Path, **changes: Any) -> SupervisedTrainer[Any]:
+    if kind == "sft":
+        return SFTTrainer(SFTConfig(model_name=str(model), **SLOW | changes), DEMONSTRATIONS)
+    return RewardTrainer(RewardConfig(model_name=str(model), **SLOW | changes), PREFERENCES)
+
+
+def interrupt(training: SupervisedTrainer[Any], after: int, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    update = training.updater.update
+
+    def until(*arguments: Any) -> Any:
+        if training.step == after:
+            raise KeyboardInterrupt
+        return update(*arguments)
+
+    monkeypatch.setattr(training.updater, "update", until)
+    with pytest.raises(KeyboardInterrupt):
+        training.train(checkpoint)
+
+
+@pytest.mark.parametrize("kind", ["sft", "reward"])
+def test_an_interrupted_training_ends_with_the_same_bits(
+    kind: str, model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = trainer(kind, model_folder)
+    history = whole.train()
+    interrupt(trainer(kind, model_folder), 10, tmp_path / "checkpoint", monkeypatch)
+    resumed = trainer(kind, model_folder)
+    assert resumed.train(tmp_path / "checkpoint") == history
+    steps = [json.loads((tmp_path / "checkpoint" / "state.json").read_text())["step"], resumed.step]
+    assert steps == [12, whole.total_steps]  # it went on from update 8, and wrote another one at 12
+    for name, value in whole.model.parameters().items():
+        assert torch.equal(value, resumed.model.parameters()[name]), name
+
+
+def test_other_rows_are_refused(model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupt(trainer("reward", model_folder), 6, tmp_path / "checkpoint", monkeypatch)
+    others = RewardTrainer(RewardConfig(model_name=str(model_folder), **SLOW), PREFERENCES[:-1])
+    with pytest.raises(RunFolderError, match="a training on other rows"):
+        others.train(tmp_path / "checkpoint")
+
+
+def test_a_damaged_checkpoint_is_named(model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupt(trainer("sft", model_folder), 6, tmp_path / "checkpoint", monkeypatch)
+    weights = tmp_path / "checkpoint" / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:100])
+    with pytest.raises(RunFolderError, match=r"weights.safetensors is not as it was written"):
+        trainer("sft", model_folder).train(tmp_path / "checkpoint")
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    path = tmp_path / "rows.jsonl"
+    lines = [{"prompt": row.prompt.content, "chosen": row.chosen, "rejected": row.rejected} for row in PREFERENCES]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    return path
+
+
+def flags(model: Path, rows: Path, output: Path, **changes: Any) -> list[str]:
+    settings = SLOW | {"model_name": model, "data": rows, "output": output} | changes
+    return [
+        "reward",
+        *(part for name, value in settings.items() for part in (f"--{name.replace('_', '-')}", str(value))),
+    ]
+
+
+def test_the_command_resumes_its_own_folder_and_refuses_other_settings(
+    model_folder: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output, other = tmp_path / "out", tmp_path / "other"
+    save = SupervisedTrainer.save
+
+    def stop(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SupervisedTrainer, "save", stop)
+    assert run(flags(model_folder, rows, output)) == 130
+    assert f"ppolm reward --resume {output}" in capsys.readouterr().err.replace("FOLDER", str(output))
+    assert {path.name for path in output.iterdir()} == {SETTINGS, CHECKPOINT}
+    monkeypatch.setattr(SupervisedTrainer, "save", save)
+    assert run(flags(model_folder, rows, output)) == 1
+    assert f"or go on with it: --resume {output}" in capsys.readouterr().err
+    assert run(["reward", "--resume", str(output), "--learning-rate", "1"]) == 1
+    assert "learning_rate 0.01 -> 1.0" in capsys.readouterr().err
+    assert run(["reward", "--resume", str(output)]) == 0
+    assert run(flags(model_folder, rows, other)) == 0
+    for name in ("adapter_model.safetensors", "head.safetensors", "reward.json"):
+        assert (output / name).read_bytes() == (other / name).read_bytes()
+    assert not (output / CHECKPOINT).exists()
+    assert run(["reward", "--resume", str(output)]) == 1
+    assert "is finished" in capsys.readouterr().err
+    assert run(["reward", "--resume", str(rows.parent)]) == 1
+    assert "holds no interrupted training" in capsys.readouterr().err
