@@ -31,6 +31,7 @@ def save_checkpoint(trainer: SupervisedTrainer[Any], folder: Path) -> None:
         state = {
             "step": trainer.step,
             "history": trainer.history,
+            "losses": trainer.losses,
             "updater": trainer.updater.state_dict(),
             "rows": rows_digest(trainer),
         }
@@ -56,7 +57,7 @@ def load_checkpoint(trainer: SupervisedTrainer[Any], folder: Path) -> None:
         trainer.best = load_file(folder / "best.safetensors")
         trainer.updater.load(load_file(folder / "optimizer.safetensors"), state["updater"])
         _set_random_states(load_file(folder / "random.safetensors"))
-        trainer.step, trainer.history = int(state["step"]), list(state["history"])
+        trainer.step, trainer.history, trainer.losses = int(state["step"]), state["history"], state["losses"]
     except (KeyError, ValueError, RuntimeError, OSError, SafetensorError) as error:
         raise RunFolderError(f"Checkpoint {folder} does not fit this training: {error}") from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -44,6 +45,8 @@ class SupervisedTrainer(Generic[Row]):
         """Updates done."""
         self.history: list[dict[str, float]] = []
         """The numbers of each validation."""
+        self.losses: list[float] = []
+        """Training losses since the last validation."""
         self.best: dict[str, Tensor] = {}
         """The weights at the lowest validation loss so far."""
         rules = (config.adam_eps, config.weight_decay, config.max_grad_norm, config.max_skipped_updates)
@@ -89,13 +92,12 @@ class SupervisedTrainer(Generic[Row]):
             for rows in self._batches():
                 if self._waited() >= (config.patience or math.inf):
                     break
-                loss = self._update(rows)
+                self.losses.append(self._update(rows))
                 bar.update()
-                bar.set_postfix(loss=f"{loss:.4g}", refresh=False)
+                bar.set_postfix(loss=f"{self.losses[-1]:.4g}", refresh=False)
                 if (config.eval_every and self.step % config.eval_every == 0) or self.step == total:
                     self._validate()
-                    shown = "  ".join(f"{name} {value:.4g}" for name, value in self.history[-1].items())
-                    bar.write(f"{self.name}: training loss {loss:.4g}, validation {shown}", file=sys.stderr)
+                    bar.write(self._line(total), file=sys.stderr)
                 if checkpoint is not None and self.step % config.checkpoint_every == 0 and self.step < total:
                     save_checkpoint(self, checkpoint)
 
@@ -137,9 +139,18 @@ class SupervisedTrainer(Generic[Row]):
     def _validate(self) -> None:
         """Measure, and keep these weights if they are the best so far."""
         self.model.activate()
-        self.history.append({"step": self.step, **self.measure()})
+        mean = {"training_loss": statistics.fmean(self.losses)} if self.losses else {}
+        self.history.append({"step": self.step, **mean, **self.measure()})
+        self.losses = []
         if self._waited() == 0:
             self.best = {name: value.detach().cpu().clone() for name, value in self.model.parameters().items()}
+
+    def _line(self, total: int) -> str:
+        """The last validation, as a person reads it."""
+        numbers = [f"{name} {value:.4g}" for name, value in self.history[-1].items() if name != "step"]
+        return f"{self.name}: update {self.step}/{total}  " + "  ".join(numbers).replace(
+            "training_loss", "training loss"
+        )
 
     def _waited(self) -> int:
         """Validations since the lowest loss."""
