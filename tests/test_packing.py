@@ -14,7 +14,7 @@ from ppolm.base_setup import BaseModelSetup
 from ppolm.base_setup.packing_check import takes_packed
 from ppolm.config import SFTConfig
 from ppolm.data.packing import Answers, fill_bins, merge, pack
-from ppolm.data.sequences import cut_middle
+from ppolm.data.sequences import TokenSequences, cut_middle
 from tests.tiny_models import ARCHITECTURES, make_model_folder
 
 
@@ -118,3 +118,15 @@ def test_a_prompt_is_held_once_for_all_rows_about_it_and_an_answer_once() -> Non
         ([3], [[5, 6]]),
     ]
     assert where == [(0, 1), (3,), (2, 0)]
+
+
+def test_packed_rows_are_padded_less_than_rows_of_their_own() -> None:
+    lengths = [3, 40, 7, 12, 38, 5, 21, 9, 14, 30]
+    items = [Answers(torch.ones(length, dtype=torch.long), (ids(1, 2),)) for length in lengths]
+    apart = TokenSequences([item.prompt for item in items], [item.answers[0] for item in items])
+    cpu = torch.device("cpu")
+    packed, alone = (
+        sum(batch.input_ids.numel() for batch in batches)
+        for batches in (pack(items, 4096, 0, cpu, "actions"), apart.microbatches(4096, 0, cpu))
+    )
+    assert sum(item.size for item in items) <= packed < 0.6 * alone
