@@ -76,8 +76,6 @@ def prepare_output() -> None:
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
-    from transformers.utils import logging as transformers_logging
-
-    transformers_logging.set_verbosity_error()
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # read when it is imported, which --help need not wait for
     if not sys.stderr.isatty():
-        transformers_logging.disable_progress_bar()
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")

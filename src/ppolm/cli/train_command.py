@@ -24,7 +24,8 @@ def main(argv: list[str]) -> None:
         )
     from ppolm.ppo_trainer import PPOTrainer
     from ppolm.ppo_trainer.training_run import run_path
-    from ppolm.runs.resume import find_checkpoint, refuse_changes
+    from ppolm.runs.refuse_changes import refuse_changes
+    from ppolm.runs.resume import find_checkpoint
     from ppolm.runs.run_folder import read_run_config, refuse_used_folder
 
     if arguments.resume is None:  # say what is wrong before anything large is loaded

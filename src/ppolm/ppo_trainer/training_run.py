@@ -17,8 +17,9 @@ from ppolm.ppo_trainer.prompt_schedule import plan_prompts
 from ppolm.ppo_trainer.results import TrainingResults
 from ppolm.ppo_trainer.trainer_state import load_state, save_state, scale_state
 from ppolm.rollout.generated_text import sample_rows
+from ppolm.runs.refuse_changes import refuse_changes
 from ppolm.runs.report import write_report
-from ppolm.runs.resume import find_checkpoint, refuse_changes
+from ppolm.runs.resume import find_checkpoint
 from ppolm.runs.run_folder import RunFolder, read_run_config
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from ppolm.config import SupervisedConfig
 from ppolm.errors import ConfigError, RunFolderError
-from ppolm.runs.resume import refuse_changes
+from ppolm.runs.refuse_changes import refuse_changes
 
 SETTINGS, CHECKPOINT = "settings.yaml", "checkpoint"
 MAY_CHANGE = frozenset({"output", "device", "microbatch_tokens", "checkpoint_every", "max_skipped_updates", "patience"})
