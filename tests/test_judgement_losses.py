@@ -10,8 +10,8 @@ import torch
 from ppolm.data.examples import Judgement, Preference, Rating, Thumb
 from ppolm.data.prompts import Prompt
 from ppolm.supervised.judged_answers import RatingScale, weighted_loss
-from ppolm.training.preference_loss import preference_accuracy, preference_loss
-from ppolm.training.rating_loss import centring_loss, rating_loss, thumb_loss
+from ppolm.training.preference_loss import centring_loss, preference_accuracy, preference_loss
+from ppolm.training.rating_loss import rating_loss, thumb_loss
 
 HI = Prompt("Hi")
 
@@ -51,7 +51,8 @@ def test_ratings_thumbs_and_centring_by_hand() -> None:
     torch.testing.assert_close(rating_loss(scores, torch.tensor([0.0, 1.0])), torch.tensor([0.5, 4.5]))
     expected = torch.tensor([-log_sigmoid(1.0), -log_sigmoid(2.0)])
     torch.testing.assert_close(thumb_loss(scores, torch.tensor([True, False])), expected)
-    torch.testing.assert_close(centring_loss(scores), torch.tensor([1.0, 4.0]))
+    centred = centring_loss(torch.tensor([3.0, 1.0]), torch.tensor([-3.0, 1.0]))
+    torch.testing.assert_close(centred, torch.tensor([0.0, 4.0]))  # the gap between two answers is free
 
 
 def test_scores_on_any_scale_become_deviations_from_their_mean() -> None:
@@ -77,7 +78,7 @@ def test_a_mixed_batch_is_the_weighted_sum_of_its_rows() -> None:
         + (-0.6 - 1) ** 2 / 2
     )
     assert loss_of(rows, first + second) == pytest.approx(expected, rel=1e-6)
-    squares = sum(score**2 for score in first + second)
-    assert loss_of(rows, first + second, centre=0.1) == pytest.approx(expected + 0.1 * squares, rel=1e-6)
+    level = 2.0 * (1.0 + 0.1) ** 2 + (0.4 + 0.9) ** 2  # of the pairs, by their confidence
+    assert loss_of(rows, first + second, centre=0.1) == pytest.approx(expected + 0.1 * level, rel=1e-6)
     wider = expected + 2.0 * (log_sigmoid(0.4) - log_sigmoid(0.4 - 1.0))  # a tie asks for no margin
     assert loss_of(rows, first + second, margin=1.0) == pytest.approx(wider, rel=1e-6)

@@ -112,7 +112,7 @@ def test_a_prompt_is_held_once_for_all_rows_about_it_and_an_answer_once() -> Non
         Answers(ids(3), (first,)),
         Answers(ids(1, 2), (third, first)),
     ]
-    merged, where = merge(rows)
+    merged, where = merge(rows, 1000)
     assert [(item.prompt.tolist(), [answer.tolist() for answer in item.answers]) for item in merged] == [
         ([1, 2], [[5, 6], [7], [8, 9]]),
         ([3], [[5, 6]]),
@@ -130,3 +130,12 @@ def test_packed_rows_are_padded_less_than_rows_of_their_own() -> None:
         for batches in (pack(items, 4096, 0, cpu, "actions"), apart.microbatches(4096, 0, cpu))
     )
     assert sum(item.size for item in items) <= packed < 0.6 * alone
+
+
+def test_a_prompt_with_many_answers_does_not_outgrow_the_budget() -> None:
+    rows = [Answers(ids(1, 2, 3), (ids(4, number), ids(5, number, number))) for number in range(20)]
+    merged, where = merge(rows, 20)
+    assert max(item.size for item in merged) <= 20
+    flat = [(item.prompt.tolist(), answer.tolist()) for item in merged for answer in item.answers]
+    for row, places in zip(rows, where, strict=True):
+        assert [flat[place] for place in places] == [(row.prompt.tolist(), answer.tolist()) for answer in row.answers]

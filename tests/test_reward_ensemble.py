@@ -55,9 +55,7 @@ def test_the_score_is_the_mean_less_the_disagreement(
     assert float(deviation.min()) > 1e-3  # they do disagree
 
 
-def test_ppo_trains_on_the_ensemble_and_the_judge_is_one_too(
-    make_config: Callable[..., PPOConfig], folders: tuple[str, ...]
-) -> None:
+def test_ppo_trains_on_the_ensemble(make_config: Callable[..., PPOConfig], folders: tuple[str, ...]) -> None:
     def rewards(**changes: Any) -> list[float]:
         trainer = PPOTrainer(make_config(reward_model=folders, normalize_rewards="none", **changes))
         return [float(score) for score in trainer.ppo_step(PROMPTS[:4])["rewards"]]

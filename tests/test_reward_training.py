@@ -61,18 +61,47 @@ def test_predicted_scores_are_on_the_scale_of_peoples_scores(model_folder: Path,
 def test_judgements_without_confidence_teach_nothing(model_folder: Path) -> None:
     liars = [Preference(row.prompt, row.rejected, row.chosen, confidence=0.0) for row in PREFERENCES]
     assert kind_minus_rude(train(model_folder, [*PREFERENCES, *liars])) > 1.0
-    silent = RewardTrainer(RewardConfig(model_name=str(model_folder), **QUICK), liars)
-    before = {name: value.detach().clone() for name, value in silent.model.parameters().items()}
-    silent.train()
-    assert all(torch.equal(value, before[name]) for name, value in silent.model.parameters().items())
+    config = RewardConfig(model_name=str(model_folder), **QUICK)
+    with pytest.raises(DataError, match="All 36 training rows have confidence 0"):
+        RewardTrainer(config, liars)
+    with pytest.raises(DataError, match="All 40 validation rows have confidence 0"):
+        RewardTrainer(config, PREFERENCES, liars)
+
+
+def test_a_doubtful_judgement_counts_less_whatever_its_batch_mates(model_folder: Path) -> None:
+    sure = Preference(Prompt("Be kind:"), " kind", " rude")
+    doubtful = Preference(Prompt("Be good:"), " good", " bad", confidence=0.25)
+    config = RewardConfig(model_name=str(model_folder), **QUICK | {"batch_size": 1})
+    trainer = RewardTrainer(config, [sure, doubtful], PREFERENCES)
+
+    def loss(row: int) -> float:
+        parts, loss = trainer.batch([trainer.rows[row]])
+        return sum(float(loss(part).detach()) for part in parts)
+
+    unweighted = [
+        float(-torch.nn.functional.logsigmoid(torch.tensor(chosen - rejected)))
+        for chosen, rejected in (
+            trainer.model.score_texts([row.prompt.content] * 2, [row.chosen, row.rejected]) for row in (sure, doubtful)
+        )
+    ]
+    assert loss(0) == pytest.approx(unweighted[0] / 0.625, rel=1e-4)  # the mean confidence is 0.625
+    assert loss(1) == pytest.approx(0.25 * unweighted[1] / 0.625, rel=1e-4)
 
 
 def test_ties_make_two_answers_equal(model_folder: Path) -> None:
     ties = [Preference(row.prompt, row.chosen, row.rejected, tie=True) for row in PREFERENCES]
-    trainer = train(model_folder, ties)
+    trainer = RewardTrainer(RewardConfig(model_name=str(model_folder), **QUICK), ties)
+    with torch.no_grad():
+        trainer.model.head.linear.weight.mul_(20)  # far apart at the start
+
+    def gap() -> float:
+        raw = trainer.model.scores(sequences_of(trainer)) * trainer.model.std
+        return float((raw[::2] - raw[1::2]).abs().mean())
+
+    before = gap()
+    trainer.train()
     assert "accuracy" not in trainer.history[-1]  # there is no winner to find
-    raw = trainer.model.scores(sequences_of(trainer)) * trainer.model.std
-    assert float((raw[::2] - raw[1::2]).abs().mean()) < 0.1
+    assert gap() < 0.2 * before
 
 
 @pytest.mark.parametrize("change", [{"margin": 2.0}, {"centre_coef": 1.0}])
@@ -156,7 +185,22 @@ def test_rows_of_one_prompt_are_not_parted_between_training_and_validation(model
     trainer = RewardTrainer(RewardConfig(model_name=str(model_folder), **QUICK | {"eval_fraction": 0.3}), rows)
     prompts = [{tuple(row.answers.prompt.tolist()) for row in part} for part in (trainer.rows, trainer.held_out)]
     assert not prompts[0] & prompts[1]
-    assert (len(trainer.rows), len(trainer.held_out)) == (25, 15)
+    assert (len(trainer.rows), len(trainer.held_out)) == (30, 10)  # no more rows than 0.3 of them
+
+
+def test_a_prompt_with_most_of_the_rows_is_trained_on(model_folder: Path) -> None:
+    crowd = [Preference(Prompt("Be kind:"), f" kind {i}", f" rude {i}") for i in range(60)]
+    for seed in range(3):
+        trainer = RewardTrainer(RewardConfig(model_name=str(model_folder), **QUICK, seed=seed), [*crowd, *PREFERENCES])
+        assert (len(trainer.rows), len(trainer.held_out)) == (90, 10)
+
+
+def test_validation_rows_come_from_all_over_a_long_file(model_folder: Path) -> None:
+    config = RewardConfig(model_name=str(model_folder), **QUICK, max_eval_rows=10)
+    held_out = RewardTrainer(config, PREFERENCES, PREFERENCES).held_out
+    numbers = [int(str(row.judgement.prompt.content)[8:-1]) for row in held_out]
+    assert len(numbers) == 10
+    assert max(numbers) > 20
 
 
 @pytest.mark.parametrize("window", [None, 8])

@@ -97,7 +97,10 @@ def test_the_command_resumes_its_own_folder_and_refuses_other_settings(
     monkeypatch.setattr(SupervisedTrainer, "save", stop)
     assert run(flags(model_folder, rows, output)) == 130
     assert f"ppolm reward --resume {output}" in capsys.readouterr().err.replace("FOLDER", str(output))
-    assert {path.name for path in output.iterdir()} == {SETTINGS, CHECKPOINT}
+    assert {path.name for path in output.iterdir()} == {SETTINGS[RewardConfig], CHECKPOINT}
+    (output / "notes.txt").write_text("mine")
+    moved = output.rename(tmp_path / "moved")
+    output = moved
     monkeypatch.setattr(SupervisedTrainer, "save", save)
     assert run(flags(model_folder, rows, output)) == 1
     assert f"or go on with it: --resume {output}" in capsys.readouterr().err
@@ -108,7 +111,55 @@ def test_the_command_resumes_its_own_folder_and_refuses_other_settings(
     for name in ("adapter_model.safetensors", "head.safetensors", "reward.json"):
         assert (output / name).read_bytes() == (other / name).read_bytes()
     assert not (output / CHECKPOINT).exists()
+    assert (output / "notes.txt").read_text() == "mine"
     assert run(["reward", "--resume", str(output)]) == 1
     assert "is finished" in capsys.readouterr().err
     assert run(["reward", "--resume", str(rows.parent)]) == 1
     assert "holds no interrupted training" in capsys.readouterr().err
+
+
+def test_a_crash_between_two_renames_of_a_checkpoint_loses_nothing(
+    model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    interrupt(trainer("sft", model_folder), 6, checkpoint, monkeypatch)
+    checkpoint.rename(tmp_path / ".checkpoint.old")
+    resumed = trainer("sft", model_folder)
+    steps: list[int] = []
+    update = resumed.updater.update
+
+    def watched(*arguments: Any) -> Any:
+        steps.append(resumed.step)
+        return update(*arguments)
+
+    monkeypatch.setattr(resumed.updater, "update", watched)
+    resumed.train(checkpoint)
+    assert steps[0] == 4
+
+
+def test_patience_counts_on_over_an_interruption(
+    model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: dict[str, Any] = {"learning_rate": 0.0, "patience": 2, "eval_every": 2, "num_epochs": 9}
+    whole = trainer("sft", model_folder, **settings)
+    history = whole.train()
+    assert [row["step"] for row in history] == [0, 2, 4]
+    interrupt(
+        trainer("sft", model_folder, **settings | {"checkpoint_every": 2}), 3, tmp_path / "checkpoint", monkeypatch
+    )
+    resumed = trainer("sft", model_folder, **settings | {"checkpoint_every": 2})
+    assert resumed.train(tmp_path / "checkpoint") == history
+
+
+def test_settings_of_another_command_and_another_config_are_refused(
+    model_folder: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SupervisedTrainer, "train", stop)
+    assert run(flags(model_folder, rows, tmp_path / "out")) == 130
+    assert run(["sft", "--resume", str(tmp_path / "out")]) == 1
+    assert "It is one of `ppolm reward`" in capsys.readouterr().err
+    assert run(["reward", "--resume", str(tmp_path / "out"), "--config", "other.yaml"]) == 1
+    assert "Leave --config out" in capsys.readouterr().err

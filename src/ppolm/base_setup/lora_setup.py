@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import re
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from transformers.pytorch_utils import Conv1D
 from ppolm.base_setup.base_setup import BaseModelSetup
 from ppolm.config import ModelSettings
 from ppolm.errors import ModelError
+
+log = logging.getLogger(__name__)
 
 
 class AdapterSet:
@@ -54,7 +57,9 @@ class AdapterSet:
 
     def load(self, name: str, folder: str | Path) -> None:
         """An adapter from a PEFT folder."""
-        read_adapter_config(folder)
+        trained_on = read_adapter_config(folder).base_model_name_or_path
+        if trained_on and trained_on != self.setup.name:  # shapes may fit all the same, and the numbers mean nothing
+            log.warning("Adapter %s was trained on %s and is used on %s.", folder, trained_on, self.setup.name)
         try:
             if self._model is None:
                 self._model = PeftModel.from_pretrained(self.setup.causal_lm, str(folder), adapter_name=name)

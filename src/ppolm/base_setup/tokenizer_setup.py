@@ -44,12 +44,20 @@ class TokenizerSetup:
     def _ends_in_eos(self, prompt: str) -> bool:
         return any(prompt.endswith(self.tokenizer.convert_ids_to_tokens(token)) for token in self.eos_ids)
 
+    def encode_answer(self, prompt: str | Messages, text: str) -> list[int]:
+        """Token ids of a whole answer to a prompt, with its end; one that the text has already is not doubled."""
+        ids = list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+        return ids if ids and ids[-1] in self.eos_ids else [*ids, self.answer_end(prompt)]
+
     def answer_end(self, prompt: str | Messages) -> int:
         """The token that ends an answer: EOS, or what the chat template puts after the assistant's words."""
         if not isinstance(prompt, str):
             words = "So be it"
             turn = [*prompt, {"role": "assistant", "content": words}]
-            text = str(self.tokenizer.apply_chat_template(turn, tokenize=False)).rpartition(words)[2]
+            try:
+                text = str(self.tokenizer.apply_chat_template(turn, tokenize=False)).rpartition(words)[2]
+            except (TemplateError, ValueError):
+                text = ""  # a template for prompts only; whether it takes the prompt is for ``encode`` to say
             after = self.tokenizer(text, add_special_tokens=False)["input_ids"]
             if after and after[0] in self.eos_ids:
                 return int(after[0])

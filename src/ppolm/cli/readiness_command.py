@@ -45,6 +45,11 @@ def main(argv: list[str]) -> None:
     output = None if arguments.output is None else Path(arguments.output)
     if output is not None and output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ConfigError(f"{output} already exists and is not an empty folder. Give --output with a new one.")
+    if output is not None:
+        try:  # before the measuring, not after it
+            output.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"{output} cannot be written: {error}. Give --output with another folder.") from error
     rows = [
         row
         for source in arguments.data

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 from ppolm.cli.settings import parse_supervised
 from ppolm.config import RewardConfig
 from ppolm.data.load_rows import load_demonstrations, load_judgements, load_sources
-from ppolm.runs.output_folder import begin_training
+from ppolm.runs.output_folder import begin_training, end_training
 
 
 def main(argv: list[str]) -> None:
@@ -19,9 +21,17 @@ def main(argv: list[str]) -> None:
     from ppolm.supervised import RewardTrainer
 
     trainer = RewardTrainer(config, rows, held_out, references)
+    test = trainer.readable(test)  # a row that is too long is an error now, not after the training
     trainer.train(begin_training(config, output))
+    trainer.save(output)  # before anything else can go wrong
     readiness = assess(test or [row.judgement for row in trainer.held_out], trainer.model.score_texts)
     trainer.save(output, add=lambda folder: write_readiness(folder, readiness))
+    end_training(config, output)
     print(readiness.summary())
+    if not test:
+        print("Measured on the validation rows, which also chose the weights: --test-data with others is stricter.")
+    seen = trainer.prompts_seen(test)
+    if seen:
+        print(f"warning: {seen} of the {len(test)} test rows have a prompt that was trained on.", file=sys.stderr)
     print(f"\nReward model: {output}\nReport:       {output / 'readiness.md'}")
     print(f"Use it:       ppolm train --model-name {config.model_name} --reward model --reward-model {output} ...")

@@ -62,6 +62,8 @@ def parse(kind: type[T], program: str, argv: Sequence[str], default: Any = None)
 def parse_supervised(kind: type[S], program: str, argv: Sequence[str]) -> tuple[S, Path]:
     """Flags over YAML (or what --resume was started with) over defaults; and the folder for the result, prepared."""
     file, resume = _value_of("--config", argv), _value_of("--resume", argv)
+    if resume is not None and file is not None:
+        raise ConfigError("--resume goes on with the settings it was started with. Leave --config out.")
     if resume is not None:
         settings = read_settings(kind, Path(resume))
     elif file is None and _value_of("--model-name", argv) == EMBEDDED:

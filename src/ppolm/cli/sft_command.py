@@ -5,7 +5,7 @@ from __future__ import annotations
 from ppolm.cli.settings import parse_supervised
 from ppolm.config import SFTConfig
 from ppolm.data.load_rows import load_demonstrations, load_sources
-from ppolm.runs.output_folder import begin_training
+from ppolm.runs.output_folder import begin_training, end_training
 
 
 def main(argv: list[str]) -> None:
@@ -18,6 +18,7 @@ def main(argv: list[str]) -> None:
     trainer = SFTTrainer(config, rows, held_out)
     history = trainer.train(begin_training(config, output))
     trainer.save(output)
+    end_training(config, output)
     best = min(history, key=lambda row: row["loss"])
     print(f"Validation loss per token: {history[0]['loss']:.4f} at the start, {best['loss']:.4f} at its best.")
     model = f"--model-name {config.model_name}"

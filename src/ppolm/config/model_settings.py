@@ -29,7 +29,7 @@ class ModelSettings:
     lora_target_modules: tuple[str, ...] = ("all-linear",)
     """Modules that get LoRA: "all-linear", or names such as q_proj v_proj."""
     trainable_layers: int | None = None
-    """LoRA on this many of the top blocks only: training then stops there, which saves most of its time. None: all."""
+    """New LoRA adapters on this many of the top blocks only: training stops there, which saves time. None: all."""
     trust_remote_code: bool = False
     """Let the model repository run its own Python code. Off unless asked."""
     device: str = "auto"

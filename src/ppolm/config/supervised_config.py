@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ppolm.config.model_settings import ModelSettings
+from ppolm.config.validation import check_adapter, check_supervised
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class SupervisedConfig(ModelSettings):
     microbatch_tokens: int = 4096
     """Padded tokens per forward pass. Bounds memory; changes neither losses nor gradients."""
     packing: bool = True
-    """Short rows side by side in one sequence, a prompt once for all its answers in a batch. Changes no number."""
+    """Short rows side by side in one sequence, a prompt once for all its answers in a batch. Exact but for dropout."""
     shuffle: Literal["prompts", "rows"] = "prompts"
     """Rows of one prompt follow each other, so that its tokens are computed once; or each row comes on its own."""
     learning_rate: float = 2e-4
@@ -61,6 +62,10 @@ class SupervisedConfig(ModelSettings):
     checkpoint_every: int = 100
     """Updates between checkpoints, from which --resume goes on."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_supervised(self)
+
 
 @dataclass(frozen=True)
 class SFTConfig(SupervisedConfig):
@@ -80,12 +85,16 @@ class RewardConfig(SupervisedConfig):
     test_data: tuple[str, ...] = ()
     """Judgements for the readiness report, in the same forms as data. None given: the validation rows."""
     sft_adapter: str | None = None
-    """PEFT adapter folder of the SFT model to start from. None: a new adapter on the base."""
+    """PEFT adapter folder to start from; it keeps its rank, layers and dropout. None: a new adapter on the base."""
     margin: float = 0.0
     """Score difference asked of every preference, beside the row's own margin."""
     centre_coef: float = 0.0
-    """Weight of the squared scores in the loss: holds the level of scores, which preferences leave open, near 0."""
+    """Weight of (s_chosen + s_rejected)^2 in the loss: holds the level of scores, which preferences leave open."""
     reference_data: tuple[str, ...] = ()
     """Demonstrations whose mean score becomes 0. None given: the answers that the training rows judge."""
     max_reference_rows: int | None = 1024
     """Answers used at most to set the scale of the scores. None: all."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_adapter(self)

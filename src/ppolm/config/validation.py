@@ -7,6 +7,7 @@ import difflib
 import math
 import types
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from ppolm.data.world.rows import EMBEDDED
@@ -15,6 +16,7 @@ from ppolm.errors import ConfigError
 if TYPE_CHECKING:
     from ppolm.config.model_settings import ModelSettings
     from ppolm.config.ppo_config import PPOConfig
+    from ppolm.config.supervised_config import RewardConfig, SupervisedConfig
 
 
 def reject_unknown_keys(values: Iterable[Any], known: list[str]) -> None:
@@ -127,8 +129,25 @@ def check_ranges(config: ModelSettings) -> None:
             raise ConfigError(f"{name} is empty, expected a name.")
 
 
+def check_adapter(config: PPOConfig | RewardConfig) -> None:
+    """Raise ConfigError for settings of a new adapter beside one that is loaded, which keeps its own shape."""
+    if config.sft_adapter is not None and config.trainable_layers is not None:
+        raise ConfigError(
+            "trainable_layers is for new adapters; sft_adapter has layers of its own. Leave one of them out."
+        )
+
+
+def check_supervised(config: SupervisedConfig) -> None:
+    """Raise ConfigError for a combination of settings that cannot work."""
+    if config.patience is not None and not config.eval_every:
+        raise ConfigError("patience counts validations, but eval_every 0 makes none. Set eval_every, or no patience.")
+    if not config.eval_data and not config.eval_fraction:
+        raise ConfigError("eval_fraction is 0 and there is no eval_data, so nothing could choose the best weights.")
+
+
 def check_ppo(config: PPOConfig) -> None:
     """Raise ConfigError for a combination of settings that cannot work."""
+    check_adapter(config)
     if config.batch_size % config.samples_per_prompt:
         raise ConfigError(
             f"batch_size {config.batch_size} is not a multiple of samples_per_prompt {config.samples_per_prompt}: "
@@ -154,7 +173,7 @@ def check_ppo(config: PPOConfig) -> None:
         not config.run_name.strip() or "/" in config.run_name or "\\" in config.run_name
     ):
         raise ConfigError(f"run_name is {config.run_name!r}, expected a plain folder name. The place is output_dir.")
-    if len(set(config.reward_model)) < len(config.reward_model):
+    if len({str(Path(folder)) for folder in config.reward_model}) < len(config.reward_model):
         raise ConfigError(f"reward_model names the same folder twice: {', '.join(config.reward_model)}.")
     if config.reward_std_penalty and len(config.reward_model) < 2:
         raise ConfigError(

@@ -193,6 +193,10 @@ def _answer(row: Any, column: str, where: str) -> str:
     return value
 
 
+LARGEST = 1e6
+"""The largest score, confidence or margin: beyond it float32 loses the difference between two of them."""
+
+
 def _number(row: Mapping[str, Any], column: str, where: str, default: float | None = None) -> float:
     if default is not None and not _has(row, column):
         return default
@@ -201,8 +205,8 @@ def _number(row: Mapping[str, Any], column: str, where: str, default: float | No
         number = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]  # CSV holds text
     except (TypeError, ValueError, OverflowError):
         number = math.nan
-    if not math.isfinite(number):
-        raise DataError(f"{where} has {value!r:.60} as its {column!r}, expected a number.")
+    if not math.isfinite(number) or abs(number) > LARGEST:
+        raise DataError(f"{where} has {value!r:.60} as its {column!r}, expected a number (within ±{LARGEST:g}).")
     return number
 
 

@@ -52,22 +52,33 @@ def pack(
         yield _microbatch([[(items[i], starts[i]) for i in bins[b]] for b in group], pad_id, device, read)
 
 
-def merge(items: Sequence[Answers]) -> tuple[list[Answers], list[tuple[int, ...]]]:
-    """One item per prompt with each of its answers once, and where each given item's answers are among all of them."""
-    prompts: dict[tuple[int, ...], dict[tuple[int, ...], tuple[Tensor, Tensor]]] = {}
+def merge(items: Sequence[Answers], token_budget: int) -> tuple[list[Answers], list[tuple[int, ...]]]:
+    """Items about one prompt as one, each answer once; and where each given item's answers are among all answers.
+
+    An item that would outgrow the budget is left as it is and the next one begun, so that memory stays bounded however
+    many answers a prompt has. The answers of a given item stay together.
+    """
+    merged: list[tuple[Tensor, dict[tuple[int, ...], Tensor]]] = []
+    current: dict[tuple[int, ...], int] = {}
+    homes: list[int] = []
     for item in items:
-        answers = prompts.setdefault(tuple(item.prompt.tolist()), {})
-        answers.update({tuple(answer.tolist()): (item.prompt, answer) for answer in item.answers})
-    numbers = (key for prompt, answers in prompts.items() for key in ((prompt, answer) for answer in answers))
-    place = {key: number for number, key in enumerate(numbers)}
-    merged = [
-        Answers(next(iter(answers.values()))[0], tuple(answer for _, answer in answers.values()))
-        for answers in prompts.values()
-    ]
+        key, answers = tuple(item.prompt.tolist()), {tuple(answer.tolist()): answer for answer in item.answers}
+        if key in current:
+            prompt, held = merged[current[key]]
+            fits = len(prompt) + sum(map(len, (held | answers).values())) <= token_budget
+        if key not in current or not fits:
+            current[key] = len(merged)
+            merged.append((item.prompt, {}))
+        merged[current[key]][1].update(answers)
+        homes.append(current[key])
+    place: dict[tuple[int, tuple[int, ...]], int] = {}
+    for home, (_, answers) in enumerate(merged):
+        place.update({(home, key): len(place) + i for i, key in enumerate(answers)})
     where = [
-        tuple(place[tuple(item.prompt.tolist()), tuple(answer.tolist())] for answer in item.answers) for item in items
+        tuple(place[home, tuple(answer.tolist())] for answer in item.answers)
+        for home, item in zip(homes, items, strict=True)
     ]
-    return merged, where
+    return [Answers(prompt, tuple(answers.values())) for prompt, answers in merged], where
 
 
 def fill_bins(sizes: Sequence[int]) -> list[list[int]]:

@@ -12,12 +12,15 @@ from torch import Tensor
 from ppolm.base_setup import AdapterSet
 from ppolm.base_setup.packing_check import takes_packed
 from ppolm.data.packing import Answers, merge, pack
+from ppolm.data.prompts import preview
 from ppolm.data.sequences import TokenSequences, cut_middle
 from ppolm.errors import ModelError, RewardError
 from ppolm.models.base_model import BaseModel
 from ppolm.models.scalar_head import ScalarHead
 
 NORM_FILE = "reward.json"
+PACKED_AT_ONCE = 1024
+"""Texts that are packed together: finding places for all of a large file at once would take longer than reading it."""
 
 
 class RewardModel(BaseModel):
@@ -47,13 +50,15 @@ class RewardModel(BaseModel):
             ids, answer = response.prompt_ids, response.token_ids  # type: ignore[attr-defined]
         else:
             ids = self.setup.tokenizer.encode(prompt)  # type: ignore[arg-type]
-            answer = self.setup.tokenizer.tokenizer(response, add_special_tokens=False)["input_ids"]
-            eos = self.setup.tokenizer.eos_ids
-            if eos and answer[-1:] not in [[token] for token in eos]:  # plain text is a whole answer, as in training
-                answer = [*answer, self.setup.tokenizer.answer_end(prompt)]  # type: ignore[arg-type]
-        limit = self.max_tokens or self.setup.context_length
-        room = len(ids) if limit is None else max(1, limit - len(answer))
-        return Answers(cut_middle(torch.tensor(ids), room), (torch.tensor(answer, dtype=torch.long),))
+            # Plain text is a whole answer, as in training; sampled tokens tell themselves whether they ended.
+            answer = self.setup.tokenizer.encode_answer(prompt, response)  # type: ignore[arg-type]
+        limit = min(self.max_tokens or 10**9, self.setup.context_length or 10**9)
+        if len(answer) >= limit:
+            raise RewardError(
+                f"A response has {len(answer)} tokens, and the reward model reads at most {limit} with the prompt. "
+                f"Shorten it; it begins {preview(response)}"
+            )
+        return Answers(cut_middle(torch.tensor(ids), limit - len(answer)), (torch.tensor(answer, dtype=torch.long),))
 
     def scores(self, sequences: Sequence[Tensor]) -> Tensor:
         """Normalised scores [S] of whole token sequences."""
@@ -78,14 +83,15 @@ class RewardModel(BaseModel):
         """
         items = [self.encode(*pair) for pair in zip(prompts, responses, strict=True)]
         if takes_packed(self.setup, max(item.size for item in items)):
-            return self._packed_scores(items).tolist()
+            chunks = [items[start : start + PACKED_AT_ONCE] for start in range(0, len(items), PACKED_AT_ONCE)]
+            return torch.cat([self._packed_scores(chunk) for chunk in chunks]).tolist()
         scores = self.scores([torch.cat([item.prompt, *item.answers]) for item in items])
         return (scores * self.std + self.mean).tolist()
 
     @torch.no_grad()
     def _packed_scores(self, items: Sequence[Answers]) -> Tensor:
         self.activate()
-        merged, where = merge(items)
+        merged, where = merge(items, self.token_budget)
         scores = torch.empty(sum(len(item.answers) for item in merged))
         for batch in pack(merged, self.token_budget, self.setup.tokenizer.pad_id, self.setup.device, "ends"):
             scores[batch.rows] = self.head(self.states(batch)).float().cpu()
@@ -95,6 +101,8 @@ class RewardModel(BaseModel):
         """Normalise so that scores of reference responses have mean 0 and deviation 1."""
         self.mean, self.std, self.max_tokens = 0.0, 1.0, max_tokens
         raw = self.scores(references).double()
+        if len(raw) < 2:
+            raise RewardError("One reference response is too few for a scale of scores. Give at least two.")
         self.mean, self.std = float(raw.mean()), float(raw.std().clamp(min=1e-6))
         self.trained = True
 

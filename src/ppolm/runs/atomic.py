@@ -43,6 +43,20 @@ def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
+def write_into(folder: Path, fill: Callable[[Path], None], last: str) -> None:
+    """Let ``fill`` write files and put them into ``folder`` beside what is there; ``last`` is the file that says: done.
+
+    A crash before that file is there leaves an unfinished result, which is written again; other files stay untouched.
+    """
+    new = folder / ".new"
+    write_folder(new, fill)
+    (folder / last).unlink(missing_ok=True)
+    for file in sorted(new.iterdir(), key=lambda file: file.name == last):
+        file.replace(folder / file.name)
+    new.rmdir()
+    sync(folder)
+
+
 def recover_folder(path: Path) -> None:
     """Put the old folder back if a crash fell between the two moves of ``write_folder``."""
     old = path.with_name(f".{path.name}.old")

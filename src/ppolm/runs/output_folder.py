@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import dataclasses
+import shutil
 from pathlib import Path
 from typing import TypeVar
 
-from ppolm.config import SupervisedConfig
+from ppolm.config import RewardConfig, SFTConfig, SupervisedConfig
 from ppolm.errors import ConfigError, RunFolderError
 from ppolm.runs.refuse_changes import refuse_changes
 
-SETTINGS, CHECKPOINT = "settings.yaml", "checkpoint"
-MAY_CHANGE = frozenset({"output", "device", "microbatch_tokens", "checkpoint_every", "max_skipped_updates", "patience"})
+SETTINGS: dict[type[SupervisedConfig], str] = {SFTConfig: "sft-settings.yaml", RewardConfig: "reward-settings.yaml"}
+"""What an unfinished training was started with, by the command that did."""
+CHECKPOINT, DONE = "checkpoint", "training.json"
+MAY_CHANGE = frozenset({"output", "device", "checkpoint_every", "max_skipped_updates", "patience", "test_data"})
 """Settings that a resumed training may change: none of them changes its numbers, patience only where they end."""
 
 S = TypeVar("S", bound=SupervisedConfig)
 
 
 def read_settings(kind: type[S], folder: Path) -> S:
-    """What an interrupted training was started with."""
-    if (folder / "training.json").is_file():
+    """What an interrupted training was started with; its output is the folder, wherever that is now."""
+    if (folder / DONE).is_file():
         raise RunFolderError(f"{folder} is finished: there is nothing to go on with. It is ready to use.")
-    if not (folder / SETTINGS).is_file():
-        raise RunFolderError(f"{folder} holds no interrupted training (no {SETTINGS}). Give the folder of --output.")
-    return kind.from_yaml(folder / SETTINGS)
+    if not (folder / SETTINGS[kind]).is_file():
+        others = [file.removesuffix("-settings.yaml") for file in SETTINGS.values() if (folder / file).is_file()]
+        hint = f"It is one of `ppolm {others[0]}`." if others else "Give the folder of --output."
+        raise RunFolderError(f"{folder} holds no interrupted training of this kind (no {SETTINGS[kind]}). {hint}")
+    return dataclasses.replace(kind.from_yaml(folder / SETTINGS[kind]), output=str(folder))
 
 
 def prepare_output(config: SupervisedConfig, folder: Path, resume: Path | None) -> Path:
@@ -33,10 +39,12 @@ def prepare_output(config: SupervisedConfig, folder: Path, resume: Path | None) 
         refuse_changes(read_settings(type(config), resume).to_dict(), config, resume, MAY_CHANGE)
         return resume
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        hint = f", or go on with it: --resume {folder}" if (folder / SETTINGS).is_file() else ""
+        hint = f", or go on with it: --resume {folder}" if (folder / SETTINGS[type(config)]).is_file() else ""
         raise ConfigError(f"{folder} already exists and is not an empty folder. Give --output with a new one{hint}.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        (folder / SETTINGS[type(config)]).touch()
+        (folder / SETTINGS[type(config)]).unlink()
     except OSError as error:
         raise ConfigError(f"{folder} cannot be written: {error}. Give --output with another folder.") from error
     return folder
@@ -44,5 +52,11 @@ def prepare_output(config: SupervisedConfig, folder: Path, resume: Path | None) 
 
 def begin_training(config: SupervisedConfig, folder: Path) -> Path:
     """Note the settings, now that data and model are good, so that --resume finds them; the folder for checkpoints."""
-    config.to_yaml(folder / SETTINGS)
+    config.to_yaml(folder / SETTINGS[type(config)])
     return folder / CHECKPOINT
+
+
+def end_training(config: SupervisedConfig, folder: Path) -> None:
+    """Remove what only an unfinished training needs."""
+    shutil.rmtree(folder / CHECKPOINT, ignore_errors=True)
+    (folder / SETTINGS[type(config)]).unlink(missing_ok=True)

@@ -73,13 +73,16 @@ def rows_digest(trainer: SupervisedTrainer[Any]) -> str:
 def _random_states() -> dict[str, Tensor]:
     """Where the generators that decide dropout stand."""
     devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-    return {"cpu": torch.get_rng_state()} | {f"cuda{i}": state for i, state in enumerate(devices)}
+    states = {"cpu": torch.get_rng_state()} | {f"cuda{i}": state for i, state in enumerate(devices)}
+    return states | ({"mps": torch.mps.get_rng_state()} if torch.backends.mps.is_available() else {})
 
 
 def _set_random_states(states: Mapping[str, Tensor]) -> None:
     torch.set_rng_state(states["cpu"])
     if torch.cuda.is_available():
-        torch.cuda.set_rng_state_all([states[f"cuda{i}"] for i in range(len(states) - 1)])
+        torch.cuda.set_rng_state_all([states[name] for name in sorted(states) if name.startswith("cuda")])
+    if torch.backends.mps.is_available():
+        torch.mps.set_rng_state(states["mps"])
 
 
 def _save(tensors: Mapping[str, Tensor], path: Path) -> None:

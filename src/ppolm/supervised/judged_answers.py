@@ -16,8 +16,8 @@ from ppolm.data.examples import Judgement, Preference, Rating, Thumb
 from ppolm.data.packing import Answers
 from ppolm.data.prompts import Prompt
 from ppolm.supervised.tokens import encode_rows
-from ppolm.training.preference_loss import preference_loss
-from ppolm.training.rating_loss import centring_loss, rating_loss, thumb_loss
+from ppolm.training.preference_loss import centring_loss, preference_loss
+from ppolm.training.rating_loss import rating_loss, thumb_loss
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,10 @@ def weighted_loss(
     if pairs:
         margins = scores.new_tensor([margin + row.margin for row in pairs.values()])
         ties = torch.tensor([row.tie for row in pairs.values()], device=scores.device)
-        losses = preference_loss(scores[list(pairs)], scores[len(judgements) :], margins, ties)
+        chosen, rejected = scores[list(pairs)], scores[len(judgements) :]
+        losses = preference_loss(chosen, rejected, margins, ties)
+        if centre_coef:
+            losses = losses + centre_coef * centring_loss(chosen, rejected)
         total = total + _weighted(losses, pairs.values())
     if ratings:
         targets = scores.new_tensor([scale.standard(row.score) for row in ratings.values()])
@@ -82,7 +85,7 @@ def weighted_loss(
     if thumbs:
         liked = torch.tensor([row.label for row in thumbs.values()], device=scores.device)
         total = total + _weighted(thumb_loss(scores[list(thumbs)], liked), thumbs.values())
-    return total + centre_coef * centring_loss(scores).sum() if centre_coef else total
+    return total
 
 
 def _weighted(losses: Tensor, rows: Iterable[Judgement]) -> Tensor:

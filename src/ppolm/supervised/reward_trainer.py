@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from ppolm.config import RewardConfig
 from ppolm.data.examples import Demonstration, Judgement, Preference, Rating
 from ppolm.data.packing import Answers, merge, pack
 from ppolm.data.sequences import Microbatch, split_by_tokens
+from ppolm.errors import DataError
 from ppolm.models import RewardModel
 from ppolm.supervised.judged_answers import (
     JudgedAnswers,
@@ -58,6 +60,10 @@ class RewardTrainer(SupervisedTrainer[JudgedAnswers]):
             encode_judgements(rows, setup, config),
             None if held_out is None else encode_judgements(held_out, setup, config),
         )
+        self.mean_confidence = mean_confidence(self.rows, "training")
+        mean_confidence(self.held_out, "validation")
+        if len(self.references) == 1:
+            raise DataError("reference_data holds one row, too few for a scale of scores. Give at least two.")
 
     def answers_of(self, row: JudgedAnswers) -> Answers:
         """Token ids of one or two answers."""
@@ -81,7 +87,8 @@ class RewardTrainer(SupervisedTrainer[JudgedAnswers]):
 
     def batch(self, rows: list[JudgedAnswers]) -> tuple[Iterable[Part], Callable[[Part], Tensor]]:
         """Groups of whole rows, and the loss of a group as its share of the weighted mean over the batch."""
-        weights = sum(row.judgement.confidence for row in rows) or 1.0
+        # By the mean over all rows: a batch of doubtful judgements must not weigh as much as one of sure ones.
+        weights = len(rows) * self.mean_confidence
         return self._parts(rows), lambda part: self._loss(part[0], part[1]()) / weights
 
     def _loss(self, rows: Sequence[JudgedAnswers], scores: Tensor) -> Tensor:
@@ -95,7 +102,7 @@ class RewardTrainer(SupervisedTrainer[JudgedAnswers]):
             for group in split_by_tokens(widths, budget):
                 yield self._part([rows[i] for i in group])
             return
-        items, where = merge([row.answers for row in rows])
+        items, where = merge([row.answers for row in rows], budget)
         for batch in pack(items, budget, setup.tokenizer.pad_id, setup.device, "ends"):
             place = {answer: position for position, answer in enumerate(batch.rows.tolist())}
             present = [i for i in range(len(rows)) if where[i][0] in place]
@@ -116,7 +123,7 @@ class RewardTrainer(SupervisedTrainer[JudgedAnswers]):
     def measure(self) -> dict[str, float]:
         """Loss on the held-out rows; accuracy on their preferences, correlation with their scores."""
         parts = [(rows, scores()) for rows, scores in self._parts(self.held_out)]
-        weights = sum(row.judgement.confidence for row in self.held_out) or 1.0
+        weights = sum(row.judgement.confidence for row in self.held_out)
         numbers = {"loss": float(sum(self._loss(rows, scores).double() for rows, scores in parts)) / weights}
         differences, pairs = [], []
         for rows, scores in parts:
@@ -136,6 +143,15 @@ class RewardTrainer(SupervisedTrainer[JudgedAnswers]):
             numbers["correlation"] = float(correlation.nan_to_num())
         return numbers
 
+    def readable(self, rows: Sequence[Judgement]) -> list[Judgement]:
+        """The rows that fit the model, by the same rules as training rows."""
+        return [row.judgement for row in encode_judgements(rows, self.model.setup, self.config)] if rows else []
+
+    def prompts_seen(self, rows: Sequence[Judgement]) -> int:
+        """Rows whose prompt was trained on."""
+        seen = {str(row.judgement.prompt.content) for row in self.rows}
+        return sum(str(row.prompt.content) in seen for row in rows)
+
     def about(self) -> dict[str, Any]:
         """With the scale of the human scores."""
         return super().about() | {"rating_scale": {"mean": self.scale.mean, "std": self.scale.std}}
@@ -153,6 +169,14 @@ def new_reward_model(config: RewardConfig, setup: BaseModelSetup) -> RewardModel
         model = RewardModel(adapters, config.microbatch_tokens)
         model.head.init_reward()
     return model
+
+
+def mean_confidence(rows: Sequence[JudgedAnswers], name: str) -> float:
+    """Mean confidence of some rows, which must not all be worth nothing."""
+    mean = statistics.fmean(row.judgement.confidence for row in rows)
+    if not mean:
+        raise DataError(f"All {len(rows)} {name} rows have confidence 0, so they say nothing. Raise some of them.")
+    return mean
 
 
 def _demonstration(row: Demonstration) -> Any:

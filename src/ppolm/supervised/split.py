@@ -23,7 +23,7 @@ def split_rows(
 ) -> tuple[list[Row], list[Row]]:
     """Training and validation rows. All rows of a prompt go the same way, or validation would measure memory."""
     if held_out is not None:
-        return rows, list(held_out)[: config.max_eval_rows]
+        return rows, some_rows(held_out, config.max_eval_rows, config.seed)
     groups = group_by_prompt(rows, answers_of)
     wanted = min(max(1, int(len(rows) * config.eval_fraction)), config.max_eval_rows)
     if len(groups) < 2 or len(rows) <= wanted:
@@ -31,11 +31,11 @@ def split_rows(
             f"{len(rows)} rows with {len(groups)} different prompts are too few to train on and to validate with. "
             "Give more, or eval_data."
         )
+    room = max(wanted, min(map(len, groups)))  # whole prompts: one at least, and no more rows than were asked for
     validation: set[int] = set()
-    for group in torch.randperm(len(groups), generator=random).tolist()[: len(groups) - 1]:
-        if len(validation) >= wanted:
-            break
-        validation.update(groups[group])
+    for group in torch.randperm(len(groups), generator=random).tolist():
+        if len(validation) + len(groups[group]) <= room:
+            validation.update(groups[group])
     training = [row for i, row in enumerate(rows) if i not in validation]
     return training, [rows[i] for i in sorted(validation)]
 
@@ -50,3 +50,11 @@ def group_by_prompt(
     for i, row in enumerate(rows):
         groups.setdefault(tuple(answers_of(row).prompt.tolist()), []).append(i)
     return list(groups.values())
+
+
+def some_rows(rows: Sequence[Row], most: int, seed: int) -> list[Row]:
+    """At most so many rows, from all over them: files are often sorted."""
+    if len(rows) <= most:
+        return list(rows)
+    chosen = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:most]
+    return [rows[i] for i in sorted(chosen.tolist())]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import statistics
 import sys
@@ -17,13 +18,16 @@ from tqdm import tqdm
 from ppolm.base_setup.packing_check import takes_packed
 from ppolm.config import SupervisedConfig
 from ppolm.data.packing import Answers
+from ppolm.errors import TrainingDivergedError
 from ppolm.models.base_model import BaseModel
-from ppolm.runs.atomic import write_folder
+from ppolm.runs.atomic import recover_folder, write_into
+from ppolm.runs.output_folder import DONE
 from ppolm.supervised.checkpoint import load_checkpoint, save_checkpoint
 from ppolm.supervised.split import group_by_prompt, split_rows
 from ppolm.training.schedule import learning_rate_factor
 from ppolm.training.updater import Updater
 
+log = logging.getLogger(__name__)
 Row = TypeVar("Row")
 
 
@@ -77,13 +81,25 @@ class SupervisedTrainer(Generic[Row]):
         config, total = self.config, self.total_steps
         with torch.random.fork_rng():
             torch.manual_seed(config.seed)  # dropout
+            if checkpoint is not None:
+                recover_folder(checkpoint)
             if checkpoint is not None and checkpoint.exists():
                 load_checkpoint(self, checkpoint)
             else:
                 self._validate()
             self._train_on(checkpoint, total)
         self._restore(self.best)
+        if self.best_step == 0 and self.step > 0:
+            log.warning(
+                "No validation was better than the one before training, so the weights are the untrained ones. "
+                "Give more or cleaner data, or change learning_rate."
+            )
         return self.history
+
+    @property
+    def best_step(self) -> int:
+        """Updates after which the validation loss was lowest: the weights that are kept."""
+        return int(min(self.history, key=lambda row: row["loss"])["step"])
 
     def _train_on(self, checkpoint: Path | None, total: int) -> None:
         config = self.config
@@ -139,8 +155,14 @@ class SupervisedTrainer(Generic[Row]):
     def _validate(self) -> None:
         """Measure, and keep these weights if they are the best so far."""
         self.model.activate()
+        measured = self.measure()
+        if not math.isfinite(measured["loss"]):
+            raise TrainingDivergedError(
+                f"The validation loss is {measured['loss']} at update {self.step}. Lower learning_rate, or look for "
+                "extreme margins and confidences in the data."
+            )
         mean = {"training_loss": statistics.fmean(self.losses)} if self.losses else {}
-        self.history.append({"step": self.step, **mean, **self.measure()})
+        self.history.append({"step": self.step, **mean, **measured})
         self.losses = []
         if self._waited() == 0:
             self.best = {name: value.detach().cpu().clone() for name, value in self.model.parameters().items()}
@@ -168,15 +190,20 @@ class SupervisedTrainer(Generic[Row]):
             "config": self.config.to_dict(),
             "training_rows": len(self.rows),
             "validation_rows": len(self.held_out),
+            "best_step": self.best_step,
             "validation": self.history,
         }
 
     def save(self, folder: str | Path, add: Callable[[Path], None] = lambda _: None) -> None:
-        """Write the trained model, with how it was trained, whole or not at all; ``add`` may put more beside it."""
+        """Write the trained model; ``training.json``, which says how it was trained, comes last and marks it as whole.
+
+        ``add`` may put more beside it. Other files of the folder are left alone.
+        """
 
         def fill(target: Path) -> None:
             self.model.save(target)
-            (target / "training.json").write_text(json.dumps(self.about(), indent=1))
+            (target / DONE).write_text(json.dumps(self.about(), indent=1))
             add(target)
 
-        write_folder(Path(folder), fill)
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        write_into(Path(folder), fill, DONE)

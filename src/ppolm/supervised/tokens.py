@@ -62,6 +62,5 @@ def encode_rows(
 
 def encode_answers(tokenizer: TokenizerSetup, prompt: Prompt, answers: Sequence[str]) -> Answers:
     """Token ids of a prompt and of answers with their end: a model that is to stop must see where answers end."""
-    end = tokenizer.answer_end(prompt.content)
-    texts = [tokenizer.tokenizer(text, add_special_tokens=False)["input_ids"] for text in answers]
-    return Answers(torch.tensor(tokenizer.encode(prompt.content)), tuple(torch.tensor([*ids, end]) for ids in texts))
+    ids = torch.tensor(tokenizer.encode(prompt.content))
+    return Answers(ids, tuple(torch.tensor(tokenizer.encode_answer(prompt.content, text)) for text in answers))

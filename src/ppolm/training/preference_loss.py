@@ -20,6 +20,11 @@ def preference_loss(
     return torch.where(tie, -(logsigmoid(difference) + logsigmoid(-difference)) / 2, loss)
 
 
+def centring_loss(chosen: Tensor, rejected: Tensor) -> Tensor:
+    """(s_chosen + s_rejected)² of each pair [P]: holds the level that they leave open (Eisenstein et al. 2023)."""
+    return (chosen + rejected) ** 2
+
+
 def preference_accuracy(chosen: Tensor, rejected: Tensor) -> float:
     """Share of the pairs in which the chosen answer scores higher; a tie counts half."""
     return float(((chosen > rejected).double() + 0.5 * (chosen == rejected).double()).mean())

@@ -13,8 +13,3 @@ def rating_loss(scores: Tensor, ratings: Tensor) -> Tensor:
 def thumb_loss(scores: Tensor, liked: Tensor) -> Tensor:
     """−log σ(s) of an answer that was liked, −log σ(−s) of one that was not [A]: as if it met an answer of score 0."""
     return -logsigmoid(torch.where(liked, scores, -scores))
-
-
-def centring_loss(scores: Tensor) -> Tensor:
-    """s² of each answer [A]. Preferences leave the level open; this keeps it near 0 (Eisenstein et al. 2023)."""
-    return scores**2

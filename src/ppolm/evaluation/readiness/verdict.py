@@ -146,11 +146,14 @@ def _length(accuracy: Estimate, length: LengthReport) -> Iterator[Reason]:
     beats = f"{rule}, the model on {accuracy.mean:.3f}, a gain of {length.gain}"
     beyond = length.balanced if length.balanced_pairs >= FEW_PROMPTS else None
     if beyond is None:
-        longer = length.people_prefer_longer or 0.0
-        won = longer if length.longer_wins else 1 - longer
+        longer = length.people_prefer_longer
+        won = "no two answers differ in length"
+        if longer is not None:
+            share = longer if length.longer_wins else 1 - longer
+            won = f"the {direction} answer won {share:.0%} of the pairs of different length"
         balance = (
-            f"the {direction} answer won {won:.0%} of the pairs of different length, which leaves the weight of "
-            f"{length.balanced_pairs:.0f} pairs to tell length from quality, expected at least {FEW_PROMPTS}"
+            f"{won}, which leaves the weight of {length.balanced_pairs:.0f} pairs to tell length from quality, "
+            f"expected at least {FEW_PROMPTS}"
         )
     else:
         balance = f"with longer and shorter winners weighted alike its accuracy is {beyond} (0.5: knows nothing else)"
