@@ -159,10 +159,10 @@ def test_long_rows_are_refused_left_out_or_cut(model_folder: Path, caplog: pytes
     with pytest.raises(DataError, match="Every row is longer than 5 tokens"):
         make(long_rows="skip", max_tokens=5)
     assert len(make(long_rows="skip").rows) == 9
-    assert "10 of 20 rows are longer than 20 tokens: 0 were cut, 10 left out" in caplog.text
+    assert "0 of 20 prompts were cut, and 10 rows left out, to stay in 20 tokens" in caplog.text
     trainer = make(long_rows="cut")
     assert len(trainer.rows) == 18
-    assert max(map(len, sequences_of(trainer))) == 20
+    assert max(len(row.answers.prompt) for row in trainer.rows) == 12  # the longest answer of all takes 8
 
 
 def test_a_reward_model_reads_no_more_in_ppo_than_in_its_training(model_folder: Path, tmp_path: Path) -> None:
@@ -171,9 +171,11 @@ def test_a_reward_model_reads_no_more_in_ppo_than_in_its_training(model_folder: 
     config = PPOConfig(model_name=str(model_folder), reward_model=(str(tmp_path / "reward"),), device="cpu")
     loaded = setup_models(config).reward
     assert loaded is not None
-    head, middle, tail = "x" * 7, "y" * 40, "x" * 8
-    same = loaded([head + middle + tail, head + "z" * 33 + tail], [" kind"] * 2)
+    assert (loaded.max_tokens, loaded.max_prompt_tokens) == (20, 14)  # " kind" and its end take 6
+    prompts = ["x" * 7 + middle * 40 + "x" * 7 for middle in "yz"]
+    same = loaded(prompts, [" kind"] * 2)
     assert same[0] == pytest.approx(same[1], abs=1e-6)
+    assert {len(loaded.encode(prompts[0], text).prompt) for text in (" kind", " k", "")} == {14}
 
 
 def test_rows_of_one_prompt_are_not_parted_between_training_and_validation(model_folder: Path) -> None:

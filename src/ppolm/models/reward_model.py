@@ -19,6 +19,7 @@ from ppolm.models.base_model import BaseModel
 from ppolm.models.scalar_head import ScalarHead
 
 NORM_FILE = "reward.json"
+LIMITS = ("max_tokens", "max_prompt_tokens")
 PACKED_AT_ONCE = 1024
 """Texts that are packed together: finding places for all of a large file at once would take longer than reading it."""
 
@@ -36,7 +37,8 @@ class RewardModel(BaseModel):
         self.token_budget = token_budget
         self.mean, self.std = 0.0, 1.0
         self.max_tokens: int | None = None
-        """What it was trained to read: of longer texts the middle of the prompt is left out, here as there."""
+        self.max_prompt_tokens: int | None = None
+        """What it was trained to read: of a longer prompt the middle is left out, here as there."""
         self.trained = False
 
     def __call__(self, prompts: Sequence[object], responses: Sequence[str]) -> list[float]:
@@ -58,7 +60,8 @@ class RewardModel(BaseModel):
                 f"A response has {len(answer)} tokens, and the reward model reads at most {limit} with the prompt. "
                 f"Shorten it; it begins {preview(response)}"
             )
-        return Answers(cut_middle(torch.tensor(ids), limit - len(answer)), (torch.tensor(answer, dtype=torch.long),))
+        room = min(self.max_prompt_tokens or limit, limit - len(answer))
+        return Answers(cut_middle(torch.tensor(ids), room), (torch.tensor(answer, dtype=torch.long),))
 
     def scores(self, sequences: Sequence[Tensor]) -> Tensor:
         """Normalised scores [S] of whole token sequences."""
@@ -97,9 +100,9 @@ class RewardModel(BaseModel):
             scores[batch.rows] = self.head(self.states(batch)).float().cpu()
         return scores[[place for places in where for place in places]]
 
-    def set_scale(self, references: Sequence[Tensor], max_tokens: int | None = None) -> None:
+    def set_scale(self, references: Sequence[Tensor]) -> None:
         """Normalise so that scores of reference responses have mean 0 and deviation 1."""
-        self.mean, self.std, self.max_tokens = 0.0, 1.0, max_tokens
+        self.mean, self.std = 0.0, 1.0
         raw = self.scores(references).double()
         if len(raw) < 2:
             raise RewardError("One reference response is too few for a scale of scores. Give at least two.")
@@ -117,8 +120,8 @@ class RewardModel(BaseModel):
         (Path(folder) / NORM_FILE).write_text(json.dumps(self._about()))
 
     def _about(self) -> dict[str, float]:
-        limit = {} if self.max_tokens is None else {"max_tokens": self.max_tokens}
-        return {"mean": self.mean, "std": self.std, **limit}
+        limits = {name: getattr(self, name) for name in LIMITS}
+        return {"mean": self.mean, "std": self.std} | {k: v for k, v in limits.items() if v is not None}
 
     def load_head(self, folder: str | Path) -> None:
         """Read head and normalisation."""
@@ -126,7 +129,8 @@ class RewardModel(BaseModel):
         try:
             norm = json.loads((Path(folder) / NORM_FILE).read_text())
             self.mean, self.std = float(norm["mean"]), float(norm["std"])
-            self.max_tokens = None if norm.get("max_tokens") is None else int(norm["max_tokens"])
+            for name in LIMITS:
+                setattr(self, name, None if norm.get(name) is None else int(norm[name]))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ModelError(f"{folder}/{NORM_FILE} (mean and std of the reward) cannot be read: {error}") from error
         if not self.std > 0:

@@ -48,12 +48,14 @@ class RatingScale:
         return (score - self.mean) / self.std
 
 
-def encode_judgements(rows: Sequence[Judgement], setup: BaseModelSetup, config: RewardConfig) -> list[JudgedAnswers]:
+def encode_judgements(
+    rows: Sequence[Judgement], setup: BaseModelSetup, config: RewardConfig, room: int | None
+) -> list[JudgedAnswers]:
     """The judgements that fit the model's context, as token ids."""
-    return [JudgedAnswers(answers, row) for row, answers in encode_rows(rows, _texts, setup, config)]
+    return [JudgedAnswers(answers, row) for row, answers in encode_rows(rows, judged_texts, setup, config, room)]
 
 
-def _texts(row: Judgement) -> tuple[Prompt, tuple[str, ...]]:
+def judged_texts(row: Judgement) -> tuple[Prompt, tuple[str, ...]]:
     return row.prompt, (row.chosen, row.rejected) if isinstance(row, Preference) else (row.completion,)
 
 

@@ -22,11 +22,12 @@ from ppolm.supervised.judged_answers import (
     JudgedAnswers,
     RatingScale,
     encode_judgements,
+    judged_texts,
     judgement_numbers,
     weighted_loss,
 )
 from ppolm.supervised.supervised_trainer import SupervisedTrainer
-from ppolm.supervised.tokens import encode_rows
+from ppolm.supervised.tokens import encode_rows, prompt_room
 from ppolm.training.preference_loss import preference_accuracy
 
 Part = tuple[list[JudgedAnswers], Callable[[], Tensor]]
@@ -53,13 +54,15 @@ class RewardTrainer(SupervisedTrainer[JudgedAnswers]):
     ) -> None:
         setup = BaseModelSetup(config)
         self.scale = RatingScale.of(rows)
-        self.references = [answers for _, answers in encode_rows(references, _demonstration, setup, config)]
+        room = prompt_room(rows, judged_texts, setup, config)
+        self.references = [answers for _, answers in encode_rows(references, _demonstration, setup, config, room)]
         super().__init__(
             config,
             new_reward_model(config, setup),
-            encode_judgements(rows, setup, config),
-            None if held_out is None else encode_judgements(held_out, setup, config),
+            encode_judgements(rows, setup, config, room),
+            None if held_out is None else encode_judgements(held_out, setup, config, room),
         )
+        self.model.max_tokens, self.model.max_prompt_tokens = config.max_tokens, room
         self.mean_confidence = mean_confidence(self.rows, "training")
         mean_confidence(self.held_out, "validation")
         if len(self.references) == 1:
@@ -82,7 +85,7 @@ class RewardTrainer(SupervisedTrainer[JudgedAnswers]):
         if count is not None and len(sequences) > count:
             random = torch.Generator().manual_seed(self.config.seed)
             sequences = [sequences[i] for i in torch.randperm(len(sequences), generator=random)[:count].tolist()]
-        self.model.set_scale(sequences, self.config.max_tokens)
+        self.model.set_scale(sequences)
         return history
 
     def batch(self, rows: list[JudgedAnswers]) -> tuple[Iterable[Part], Callable[[Part], Tensor]]:
@@ -145,7 +148,8 @@ class RewardTrainer(SupervisedTrainer[JudgedAnswers]):
 
     def readable(self, rows: Sequence[Judgement]) -> list[Judgement]:
         """The rows that fit the model, by the same rules as training rows."""
-        return [row.judgement for row in encode_judgements(rows, self.model.setup, self.config)] if rows else []
+        room = self.model.max_prompt_tokens
+        return [row.judgement for row in encode_judgements(rows, self.model.setup, self.config, room)] if rows else []
 
     def prompts_seen(self, rows: Sequence[Judgement]) -> int:
         """Rows whose prompt was trained on."""

@@ -20,44 +20,58 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
+Texts = Callable[[T], tuple[Prompt, tuple[str, ...]]]
+"""Says what a row's prompt and answers are."""
+
+
 def encode_rows(
-    rows: Sequence[T],
-    texts: Callable[[T], tuple[Prompt, tuple[str, ...]]],
-    setup: BaseModelSetup,
-    config: SupervisedConfig,
+    rows: Sequence[T], texts: Texts[T], setup: BaseModelSetup, config: SupervisedConfig, room: int | None = None
 ) -> list[tuple[T, Answers]]:
-    """The rows that fit, with their token ids; ``texts`` says what a row's prompt and answers are."""
-    limit = min(config.max_tokens or 10**9, setup.context_length or 10**9)
+    """The rows that fit, with their token ids; ``room`` is how much of a prompt is kept where prompts are cut."""
+    limit = token_limit(setup, config)
     kept, cut, left_out = [], 0, 0
     for number, row in enumerate(rows, 1):
         prompt, answers = texts(row)
         ids = encode_answers(setup.tokenizer, prompt, answers)
         longest = max(map(len, ids.answers))
         over = len(ids.prompt) + longest - limit
-        if over > 0 and config.long_rows == "cut" and len(ids.prompt) > over:
-            cut += 1
-            ids = Answers(cut_middle(ids.prompt, limit - longest), ids.answers)
-        elif over > 0 and config.long_rows == "error":
+        if config.long_rows == "cut" and longest < limit:
+            allowed = limit - longest if room is None else min(room, limit - longest)
+            cut += len(ids.prompt) > allowed
+            kept.append((row, Answers(cut_middle(ids.prompt, allowed), ids.answers)))
+        elif over <= 0:
+            kept.append((row, ids))
+        elif config.long_rows == "error":
             raise DataError(
                 f"Row {number} has {limit + over} tokens, more than the {limit} that max_tokens or the model's context "
                 f"allow. Set long_rows to cut (the prompt's middle) or to skip. It is {prompt.preview()}"
             )
-        elif over > 0:
+        else:
             left_out += 1
-            continue
-        kept.append((row, ids))
     if cut or left_out:
-        log.warning(
-            "%d of %d rows are longer than %d tokens: %d were cut, %d left out.",
-            cut + left_out,
-            len(rows),
-            limit,
-            cut,
-            left_out,
-        )
+        changes = (cut, len(rows), left_out, limit)
+        log.warning("%d of %d prompts were cut, and %d rows left out, to stay in %d tokens.", *changes)
     if rows and not kept:
         raise DataError(f"Every row is longer than {limit} tokens. Raise max_tokens, or use a model with more room.")
     return kept
+
+
+def token_limit(setup: BaseModelSetup, config: SupervisedConfig) -> int:
+    """Tokens of the longest row that is allowed."""
+    return min(config.max_tokens or 10**9, setup.context_length or 10**9)
+
+
+def prompt_room(rows: Sequence[T], texts: Texts[T], setup: BaseModelSetup, config: SupervisedConfig) -> int | None:
+    """Tokens that a prompt may keep beside the longest answer, at least half of all; None where none is cut.
+
+    The same for every row: if a long answer took room from its prompt, a reward model could tell it by that.
+    """
+    if config.long_rows != "cut":
+        return None
+    limit = token_limit(setup, config)
+    plain = setup.tokenizer.tokenizer
+    longest = max(len(plain(text, add_special_tokens=False)["input_ids"]) + 1 for row in rows for text in texts(row)[1])
+    return max(limit - longest, limit // 2)
 
 
 def encode_answers(tokenizer: TokenizerSetup, prompt: Prompt, answers: Sequence[str]) -> Answers:
