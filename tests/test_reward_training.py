@@ -13,7 +13,7 @@ from ppolm.base_setup.model_setup import setup_models
 from ppolm.config import PPOConfig, RewardConfig, SFTConfig
 from ppolm.data.examples import Demonstration, Judgement, Preference, Rating, Thumb
 from ppolm.data.prompts import Prompt
-from ppolm.errors import DataError
+from ppolm.errors import ConfigError, DataError
 from ppolm.supervised import RewardTrainer, SFTTrainer
 from tests.test_supervised import DEMONSTRATIONS, PREFERENCES, QUICK, sequences_of
 
@@ -139,6 +139,13 @@ def test_references_decide_where_zero_is(model_folder: Path) -> None:
     assert float(trainer.model.scores(ids).mean()) == pytest.approx(0.0, abs=1e-4)
     assert kind_minus_rude(trainer) > 0
     assert float(trainer.model.scores(sequences_of(trainer)).mean()) < -0.5  # half of them are rude
+
+
+def test_a_single_reference_is_refused_before_the_training(model_folder: Path) -> None:
+    with pytest.raises(ConfigError, match="max_reference_rows is 1, expected at least 2"):
+        RewardConfig(max_reference_rows=1)
+    with pytest.raises(DataError, match="reference_data holds one row"):
+        RewardTrainer(RewardConfig(model_name=str(model_folder), **QUICK), PREFERENCES, references=DEMONSTRATIONS[:1])
 
 
 def test_few_references_are_enough_if_asked_for(model_folder: Path) -> None:

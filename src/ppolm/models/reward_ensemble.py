@@ -20,11 +20,6 @@ class RewardEnsemble:
         self.members = list(members)
         self.penalty = penalty
 
-    @property
-    def trained(self) -> bool:
-        """Whether every member's scores mean something."""
-        return all(member.trained for member in self.members)
-
     def __call__(self, prompts: Sequence[object], responses: Sequence[str]) -> list[float]:
         """A score per response."""
         scores = torch.tensor([member(prompts, responses) for member in self.members], dtype=torch.float64)

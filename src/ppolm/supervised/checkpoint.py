@@ -80,7 +80,7 @@ def _random_states() -> dict[str, Tensor]:
 def _set_random_states(states: Mapping[str, Tensor]) -> None:
     torch.set_rng_state(states["cpu"])
     if torch.cuda.is_available():
-        torch.cuda.set_rng_state_all([states[name] for name in sorted(states) if name.startswith("cuda")])
+        torch.cuda.set_rng_state_all([states[f"cuda{i}"] for i in range(torch.cuda.device_count())])
     if torch.backends.mps.is_available():
         torch.mps.set_rng_state(states["mps"])
 
