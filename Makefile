@@ -29,7 +29,7 @@ types: setup
 	$(RUN) mypy
 
 test: setup
-	$(RUN) pytest
+	$(RUN) pytest -n auto --dist loadfile
 
 bench: setup  ## measure the table's stages on a million rows
 	$(RUN) python bench/table_stages.py

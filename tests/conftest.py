@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
+os.environ["OMP_NUM_THREADS"] = "1"  # of the programs that tests start; several tests run at once
 
 from collections.abc import Callable
 from pathlib import Path

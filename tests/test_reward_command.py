@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ppolm.cli.main import run as ppolm
+from ppolm.evaluation.readiness.markdown import CHOSE_WEIGHTS
 from ppolm.runs.atomic import verify_folder
 from tests.conftest import SHARED_DATA, needs_shared_data
 
@@ -35,6 +36,8 @@ def test_a_reward_model_comes_with_its_report(
     assert report["accuracy"]["mean"] == 1.0
     assert f"verdict: {report['verdict']}" in printed
     assert "20 held-out pairs" in printed
+    assert report["chose_weights"] is False
+    assert CHOSE_WEIGHTS not in printed
     assert str(output / "readiness.md") in printed
     assert (output / "readiness.png").stat().st_size > 10_000
     assert f"**Verdict: {report['verdict']}**" in (output / "readiness.md").read_text(encoding="utf-8")
@@ -60,6 +63,7 @@ def test_a_reward_model_comes_with_its_report(
         (["embedded"], "There is nothing to measure on"),
         (["embedded", "--data", "DATA", "--output", "."], ". already exists and is not an empty folder"),
         (["embedded", "--data", "DATA", "--mistakes", "-1"], "mistakes is -1, expected 0 or more"),
+        (["embedded", "--data", "DATA", "--device", "cuda:99"], "device"),
     ],
 )
 def test_readiness_says_what_is_wrong(
@@ -97,6 +101,8 @@ def test_preferences_scores_and_thumbs_of_several_files_train_one_model(
     assert ppolm(["reward", *flags, "--skip-bad-rows", "--eval-fraction", "0.3"]) == 0  # the folder was left empty
     rows = json.loads((tmp_path / "reward" / "readiness.json").read_text())["rows"]
     assert min(rows["pairs"], rows["scores"], rows["thumbs"]) > 0
+    assert CHOSE_WEIGHTS in capsys.readouterr().out
+    assert CHOSE_WEIGHTS in (tmp_path / "reward" / "readiness.md").read_text(encoding="utf-8")
 
 
 @needs_shared_data

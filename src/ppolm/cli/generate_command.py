@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
-from ppolm.cli.settings import parse
+from ppolm.cli.settings import MachineArguments, parse
 from ppolm.config import PPOConfig
 from ppolm.data.load_rows import load_prompts
 from ppolm.data.prompts import preview
@@ -25,7 +25,7 @@ PROMPTS_AT_ONCE = 32
 
 
 @dataclass(frozen=True)
-class GenerateArguments:
+class GenerateArguments(MachineArguments):
     """Sample from the best policy of a run, from any PEFT adapter, or from a bare model."""
 
     run: str | None = None
@@ -113,7 +113,7 @@ def config_and_adapter(arguments: GenerateArguments) -> tuple[PPOConfig, str | N
     else:
         config = PPOConfig(model_name=str(arguments.model), max_new_tokens=64)
     given = {name: getattr(arguments, name) for name in ("max_new_tokens", "temperature", "top_k", "top_p")}
-    changes = {name: value for name, value in given.items() if value is not None}
+    changes = arguments.given() | {name: value for name, value in given.items() if value is not None}
     if changes.get("temperature") == 0:
         del changes["temperature"]
     return dataclasses.replace(config, **changes), adapter

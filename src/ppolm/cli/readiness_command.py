@@ -8,13 +8,14 @@ from pathlib import Path
 
 import tyro
 
-from ppolm.cli.settings import parse
+from ppolm.cli.settings import MachineArguments, parse
+from ppolm.config import ModelSettings
 from ppolm.data.load_rows import load_judgements
 from ppolm.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class ReadinessArguments:
+class ReadinessArguments(MachineArguments):
     """Measure a reward model on judgements that it was not trained on, and say whether PPO should trust it."""
 
     reward_model: tyro.conf.Positional[str]
@@ -58,7 +59,8 @@ def main(argv: list[str]) -> None:
     from ppolm.evaluation.readiness import assess, write_readiness
     from ppolm.supervised.load_reward import load_reward_model
 
-    model = load_reward_model(arguments.reward_model, arguments.model_name)
+    settings = ModelSettings(**arguments.given())
+    model = load_reward_model(arguments.reward_model, arguments.model_name, settings)
     readiness = assess(rows, model.score_texts, arguments.mistakes)
     if output is not None:
         write_readiness(output, readiness)

@@ -24,12 +24,11 @@ def main(argv: list[str]) -> None:
     test = trainer.readable(test)  # a row that is too long is an error now, not after the training
     trainer.train(begin_training(config, output))
     trainer.save(output)  # before anything else can go wrong
-    readiness = assess(test or [row.judgement for row in trainer.held_out], trainer.model.score_texts)
+    measured = test or [row.judgement for row in trainer.held_out]
+    readiness = assess(measured, trainer.model.score_texts, chose_weights=not test)
     trainer.save(output, add=lambda folder: write_readiness(folder, readiness))
     end_training(config, output)
     print(readiness.summary())
-    if not test:
-        print("Measured on the validation rows, which also chose the weights: --test-data with others is stricter.")
     seen = trainer.prompts_seen(test)
     if seen:
         print(f"warning: {seen} of the {len(test)} test rows have a prompt that was trained on.", file=sys.stderr)

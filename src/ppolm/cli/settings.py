@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, make_dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
 
@@ -34,6 +34,23 @@ class TrainArguments:
     """YAML file with settings. Examples are in configs/."""
     resume: str | None = None
     """Run folder (its newest checkpoint) or checkpoint folder to go on from, bit for bit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineArguments:
+    """Where and how a model runs, for commands that use one without training it."""
+
+    device: str | None = None
+    """auto (CUDA, else Apple MPS, else CPU), or a torch device such as cuda:1. Default: the run's, or auto."""
+    dtype: Literal["auto", "float32", "bfloat16"] | None = None
+    """Precision of the base. Default: the run's, or auto: bfloat16 on CUDA devices that have it, else float32."""
+    trust_remote_code: bool = False
+    """Let the model repository run its own Python code. Off unless asked."""
+
+    def given(self) -> dict[str, Any]:
+        """The settings that flags change."""
+        values = {"device": self.device, "dtype": self.dtype, "trust_remote_code": self.trust_remote_code or None}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 def parse_train(argv: Sequence[str]) -> TrainArguments:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from ppolm.base_setup import AdapterSet, BaseModelSetup
 from ppolm.base_setup.lora_setup import read_adapter_config
-from ppolm.config import RewardConfig
+from ppolm.config import ModelSettings, RewardConfig
 from ppolm.embedded import reward_path
 from ppolm.models import RewardModel
 
 
-def load_reward_model(name: str, model_name: str | None = None) -> RewardModel:
-    """The reward model of a folder (or ``embedded``) on the base that it was trained on, or on another one."""
+def load_reward_model(name: str, model_name: str | None = None, settings: ModelSettings | None = None) -> RewardModel:
+    """The reward model of a folder (or ``embedded``) on the base that it was trained on, or on another one.
+
+    ``settings`` say on which device, in which precision and whether the base may run its own code.
+    """
     folder = reward_path(name)
     base = model_name or str(read_adapter_config(folder).base_model_name_or_path)
-    config = RewardConfig(model_name=base)
-    adapters = AdapterSet(BaseModelSetup(config))
+    adapters = AdapterSet(BaseModelSetup(dataclasses.replace(settings or ModelSettings(), model_name=base)))
     adapters.load("reward", folder)
-    model = RewardModel(adapters, config.microbatch_tokens)
+    model = RewardModel(adapters, RewardConfig.microbatch_tokens)
     model.load_head(folder)
     return model

@@ -63,8 +63,11 @@ class Scored:
         return np.concatenate([self.chosen, self.rejected, self.rating_scores, self.thumb_scores])
 
 
-def assess(rows: Sequence[Judgement], score: Scorer, mistakes: int = 5) -> Readiness:
-    """Measure a reward on judgements that it was not trained on, and say whether PPO should trust it."""
+def assess(rows: Sequence[Judgement], score: Scorer, mistakes: int = 5, chose_weights: bool = False) -> Readiness:
+    """Measure a reward on judgements that it was not trained on, and say whether PPO should trust it.
+
+    ``chose_weights``: the same rows decided which of the training's weights were kept, which the report then says.
+    """
     if not rows:
         raise DataError("There are no held-out rows, so nothing can be said of the reward model. Hold some out.")
     scored = score_rows(rows, score)
@@ -95,6 +98,7 @@ def assess(rows: Sequence[Judgement], score: Scorer, mistakes: int = 5) -> Readi
             "thumbs": len(scored.thumbs),
             "prompts": len(set(prompt_numbers([row.prompt.content for row in rows]).tolist())),
         },
+        chose_weights=chose_weights,
         accuracy=evidence.accuracy,
         calibration=evidence.calibration,
         length=evidence.length,

@@ -8,6 +8,7 @@ from ppolm.evaluation.readiness.measures import Estimate
 from ppolm.evaluation.readiness.report import Mistake, Readiness
 
 ANNOTATORS_SHOWN = 20
+CHOSE_WEIGHTS = "These rows also chose the weights, which flatters a little: others, with --test-data, are stricter."
 TEXT_SHOWN = 2000
 """Characters of an answer that the page shows; the JSON file has all of it."""
 
@@ -22,6 +23,8 @@ def summary_lines(readiness: Readiness) -> Iterator[str]:
     for name, edit in readiness.edits.items():
         flips = "" if edit.flipped is None else f", overtakes in {edit.flipped:.0%} of the pairs"
         yield f"  {'score change by ' + name:<42} {edit.change.mean:+.2f} sd  ({edit.gained:.0%} gain{flips})"
+    if readiness.chose_weights:
+        yield f"  {CHOSE_WEIGHTS}"
     yield f"verdict: {readiness.verdict}"
     for reason in readiness.reasons:
         yield f"  - {reason.text}"
@@ -56,6 +59,7 @@ def markdown(readiness: Readiness) -> str:
     lines = ["# Readiness of the reward model", "", f"**Verdict: {readiness.verdict}**", ""]
     lines += [f"- {reason.text}" for reason in readiness.reasons]
     lines += ["", f"Measured on {_counts(readiness)}. Brackets hold 95 % intervals, by prompt.", ""]
+    lines += [CHOSE_WEIGHTS, ""] if readiness.chose_weights else []
     lines += ["![Calibration, accuracies, scores and trivial edits](readiness.png)", ""]
     rows = [(name, str(measure), measure.rows, measure.prompts) for name, measure in measures(readiness)]
     lines += _table(("measure", "value", "rows", "prompts"), rows)

@@ -37,6 +37,8 @@ class Readiness:
     reasons: tuple[Reason, ...]
     rows: dict[str, int]
     """Held-out rows of each kind: pairs, ties, scores, thumbs; and how many different prompts they have."""
+    chose_weights: bool
+    """These rows also decided which weights were kept, so the numbers are a little too good."""
     accuracy: Estimate | None
     calibration: Calibration | None
     length: LengthReport | None
