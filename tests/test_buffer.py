@@ -162,7 +162,7 @@ def test_what_is_stored_is_ready_for_training_and_not_changed() -> None:
     assert isinstance(data, BatchedData)
     assert torch.equal(data.pairs.column("advantage"), torch.arange(5.0))
     [batch] = data.minibatches(8, "shuffled", seeded())
-    assert batch.sequences.lengths == batch.lengths.tolist()
+    assert [len(actions) for actions in batch.sequences.actions] == batch.lengths.tolist()
     assert table.column("advantage").tolist() == [0, 1, 2, 3, 4]
     assert names_of(table) == [0, 1]
 

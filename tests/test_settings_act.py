@@ -212,6 +212,16 @@ def test_dtype_is_the_precision_of_the_base_alone(make_config: MakeConfig) -> No
     assert all(value.dtype == torch.float32 for value in models.value.parameters().values())
 
 
+@acts("trunk_mib")
+def test_trunk_mib_is_how_much_is_kept_below_the_trained_layers(make_config: MakeConfig) -> None:
+    for mib in (0, 1):
+        trainer = PPOTrainer(make_config(trainable_layers=1, trunk_mib=mib), reward=spread)
+        trainer.ppo_step(PROMPTS[:4])
+        trunk = trainer.models.adapters.trunk
+        assert trunk is not None
+        assert bool(trunk.kept) == bool(mib)
+
+
 @acts("microbatch_tokens", "rollout_tokens")
 def test_token_budgets_bound_each_forward_pass(make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = PPOTrainer(make_config(microbatch_tokens=60, rollout_tokens=70), reward=spread)

@@ -39,14 +39,22 @@ def interrupt(training: SupervisedTrainer[Any], after: int, checkpoint: Path, mo
         training.train(checkpoint)
 
 
-@pytest.mark.parametrize("kind", ["sft", "reward"])
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("sft", {}),
+        ("reward", {}),
+        ("sft", {"trainable_layers": 1}),
+        ("reward", {"trainable_layers": 1, "head_init": "fit"}),
+    ],
+)
 def test_an_interrupted_training_ends_with_the_same_bits(
-    kind: str, model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, changes: dict[str, Any], model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = trainer(kind, model_folder)
+    whole = trainer(kind, model_folder, **changes)
     history = whole.train()
-    interrupt(trainer(kind, model_folder), 10, tmp_path / "checkpoint", monkeypatch)
-    resumed = trainer(kind, model_folder)
+    interrupt(trainer(kind, model_folder, **changes), 10, tmp_path / "checkpoint", monkeypatch)
+    resumed = trainer(kind, model_folder, **changes)
     assert resumed.train(tmp_path / "checkpoint") == history
     steps = [json.loads((tmp_path / "checkpoint" / "state.json").read_text())["step"], resumed.step]
     assert steps == [12, whole.total_steps]  # it went on from update 8, and wrote another one at 12

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from ppolm.base_setup.cpu_bfloat16 import make_bfloat16_safe
@@ -58,16 +58,17 @@ class BaseModelSetup:
         """Run the transformer without its output matrix."""
         return self.causal_lm.base_model(**inputs)
 
-    def hidden_states(
-        self, input_ids: Tensor, position_ids: Tensor | None = None, mask: Tensor | None = None
-    ) -> Tensor:
-        """Last hidden states [B, T, d] of right-padded ids [B, T]; a mask [B, 1, T, T] is True where a token sees one.
+    def hidden_states(self, inputs: Tensor, position_ids: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+        """Last hidden states [B, T, d] of right-padded ids [B, T], or of what enters the blocks [B, T, d].
+
+        A mask [B, 1, T, T] is True where a token sees another.
 
         Under a causal mask no real token sees the padding to its right, so no attention mask is needed and positions
         are simply 0, 1, 2, ...: a row's numbers do not depend on its padding or on its batch-mates.
         """
+        given = {"inputs_embeds" if inputs.is_floating_point() else "input_ids": inputs}
         packed = {} if mask is None else {"position_ids": position_ids, "attention_mask": mask}
-        return self.blocks(input_ids=input_ids, use_cache=False, **packed).last_hidden_state
+        return self.blocks(**given, use_cache=False, **packed).last_hidden_state
 
     def project(self, hidden: Tensor) -> Tensor:
         """Logits [n, V] of hidden states [n, d], as the model's own head computes them."""
@@ -88,6 +89,15 @@ class BaseModelSetup:
                 f"Model {self.name} ({type(self.causal_lm).__name__}) transforms its logits in a way ppolm does not "
                 "know. Use another architecture, such as Qwen, Llama, Gemma, GPT-2 or GPT-NeoX."
             )
+
+
+def find_blocks(model: nn.Module) -> tuple[str, nn.ModuleList]:
+    """The list of transformer blocks and the last part of its name: the longest list of modules there is."""
+    lists = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.ModuleList)]
+    if not lists:
+        raise ModelError(f"{type(model).__name__} has no list of layers to choose from. Leave trainable_layers out.")
+    name, blocks = max(lists, key=lambda found: len(found[1]))
+    return name.rpartition(".")[2], blocks
 
 
 def load_causal_lm(name: str, dtype: torch.dtype, trust_remote_code: bool) -> PreTrainedModel:

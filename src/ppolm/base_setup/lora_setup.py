@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -13,7 +14,9 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from ppolm.base_setup.base_setup import BaseModelSetup
+from ppolm.base_setup.base_setup import BaseModelSetup, find_blocks
+from ppolm.base_setup.lora_linear import fuse
+from ppolm.base_setup.trunk import Trunk, make_trunk
 from ppolm.config import ModelSettings
 from ppolm.errors import ModelError
 
@@ -27,6 +30,10 @@ class AdapterSet:
         self.setup = setup
         self.heads: dict[str, nn.Module] = {}
         """Scalar heads by the adapter they belong to; they train with it."""
+        self.trunk: Trunk | None = None
+        """Blocks below every adapter that trains, if there are any."""
+        self.packs_prompts = False
+        """Whether sequences may share a row, so that a prompt is computed once for all its answers."""
         self._model: PeftModel | None = None
         self._active: tuple[str | None, bool] | None = None
 
@@ -73,6 +80,7 @@ class AdapterSet:
 
     def _added(self) -> None:
         self.model.eval()  # dropout is off in all of PPO, LoRA's too
+        fuse(self.model)
         self._active = None
         self.activate(None)
 
@@ -98,6 +106,20 @@ class AdapterSet:
     def parameters(self, name: str) -> dict[str, Tensor]:
         """Parameters of adapter ``name`` by their full names."""
         return {key: value for key, value in self.model.named_parameters() if belongs(key, name)}
+
+    def share_trunk(self, trained: Sequence[str], mib: int) -> None:
+        """Compute the blocks below all adapters that train once for all roles and epochs, if there are such blocks."""
+        depth = min(map(self.first_block, trained))
+        self.trunk = make_trunk(self.setup, depth, mib * 2**20) if depth else None
+
+    def first_block(self, name: str | None) -> int:
+        """Number of the lowest block that adapter ``name`` changes; the number of blocks if it changes none."""
+        _, blocks = find_blocks(self.setup.causal_lm)
+        own = set() if name is None else {id(value) for value in self.parameters(name).values()}
+        inside = [own & {id(value) for value in block.parameters()} for block in blocks]
+        if own - set().union(*inside):
+            return 0  # the embeddings, for one, come before every block
+        return next((number for number, found in enumerate(inside) if found), len(blocks))
 
     def copy(self, source: str, target: str) -> None:
         """Overwrite adapter ``target`` with the numbers of ``source`` (same shape)."""
@@ -149,21 +171,13 @@ def new_lora_config(config: ModelSettings, setup: BaseModelSetup) -> LoraConfig:
     if config.trainable_layers > len(blocks):
         raise ModelError(f"trainable_layers is {config.trainable_layers}, but {setup.name} has {len(blocks)} layers.")
     if targets == ["all-linear"]:  # PEFT takes layers only with modules by name
-        linear = {path for path, module in blocks[0].named_modules() if isinstance(module, (nn.Linear, Conv1D))}
-        targets = sorted(linear)
+        linear = [path for path, module in blocks[0].named_modules() if isinstance(module, (nn.Linear, Conv1D))]
+        # Another adapter may be there already: its own layers are none, and what it wraps has its name below it.
+        targets = sorted({path.removesuffix(".base_layer") for path in linear if ".lora_" not in path})
     top = list(range(len(blocks) - config.trainable_layers, len(blocks)))
     return LoraConfig(
         **shape, target_modules=targets, layers_to_transform=top, layers_pattern=name, task_type="CAUSAL_LM"
     )
-
-
-def find_blocks(model: nn.Module) -> tuple[str, nn.ModuleList]:
-    """The list of transformer blocks and the last part of its name: the longest list of modules there is."""
-    lists = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.ModuleList)]
-    if not lists:
-        raise ModelError(f"{type(model).__name__} has no list of layers to choose from. Leave trainable_layers out.")
-    name, blocks = max(lists, key=lambda found: len(found[1]))
-    return name.rpartition(".")[2], blocks
 
 
 def read_adapter_config(folder: str | Path) -> PeftConfig:

@@ -30,6 +30,8 @@ class ModelSettings:
     """Modules that get LoRA: "all-linear", or names such as q_proj v_proj."""
     trainable_layers: int | None = None
     """New LoRA adapters on this many of the top blocks only: training stops there, which saves time. None: all."""
+    trunk_mib: int = 2048
+    """MiB of memory for hidden states below the trainable layers, which are computed once; beyond it, again."""
     trust_remote_code: bool = False
     """Let the model repository run its own Python code. Off unless asked."""
     device: str = "auto"

@@ -86,6 +86,8 @@ class RewardConfig(SupervisedConfig):
     """Judgements for the readiness report, in the same forms as data. None given: the validation rows."""
     sft_adapter: str | None = None
     """PEFT adapter folder to start from; it keeps its rank, layers and dropout. None: a new adapter on the base."""
+    head_init: Literal["random", "fit"] = "random"
+    """Start of the scalar head: N(0, 1/(d+1)), or fitted to the untrained adapter's states (one pass over the data)."""
     margin: float = 0.0
     """Score difference asked of every preference, beside the row's own margin."""
     centre_coef: float = 0.0

@@ -6,14 +6,14 @@ what it would be alone.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from ppolm.data.sequences import Microbatch, split_by_tokens
+from ppolm.data.sequences import Microbatch, Read, TokenSequences, segments_of, split_by_tokens
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,6 @@ class Answers:
     def numbers(self) -> list[float]:
         """All ids, with a mark between the parts."""
         return [id_ for part in (self.prompt, *self.answers) for id_ in (*part.tolist(), -1)]
-
-
-Read = Literal["actions", "ends"]
-"""Where hidden states are wanted: before every token of every answer, or at every answer's last token."""
 
 
 def pack(
@@ -81,6 +77,36 @@ def merge(items: Sequence[Answers], token_budget: int) -> tuple[list[Answers], l
     return [Answers(prompt, tuple(answers.values())) for prompt, answers in merged], where
 
 
+def shares_prompts(sequences: TokenSequences) -> bool:
+    """Whether a prompt has several answers."""
+    return len({context.numpy().tobytes() for context in sequences.contexts}) < len(sequences.contexts)
+
+
+def pack_sequences(
+    sequences: TokenSequences, token_budget: int, pad_id: int, device: torch.device, read: Read
+) -> Iterator[Microbatch]:
+    """As ``TokenSequences.microbatches``, with every prompt held once for all its answers that fit the budget."""
+    groups: dict[bytes, list[list[int]]] = {}
+    sizes: dict[bytes, int] = {}
+    for i, (context, actions) in enumerate(zip(sequences.contexts, sequences.actions, strict=True)):
+        key = context.numpy().tobytes()
+        if key not in groups or sizes[key] + len(actions) > token_budget:
+            groups.setdefault(key, []).append([])
+            sizes[key] = len(context)
+        groups[key][-1].append(i)
+        sizes[key] += len(actions)
+    order = [group for lists in groups.values() for group in lists]
+    items = [Answers(sequences.contexts[one[0]], tuple(sequences.actions[i] for i in one)) for one in order]
+    places = [
+        torch.tensor([i]) if read == "ends" else torch.arange(sequences.starts[i], sequences.starts[i + 1])
+        for one in order
+        for i in one
+    ]
+    flat = torch.cat(places)
+    for batch in pack(items, token_budget, pad_id, device, read):
+        yield dataclasses.replace(batch, rows=flat[batch.rows])
+
+
 def fill_bins(sizes: Sequence[int]) -> list[list[int]]:
     """Indices in bins that are no wider than the largest size: the longest first, each where it first fits."""
     capacity = max(sizes, default=0)
@@ -105,10 +131,11 @@ def _microbatch(rows: list[list[tuple[Answers, int]]], pad_id: int, device: torc
     input_ids = torch.full((len(rows), width), pad_id, dtype=torch.long)
     positions = torch.zeros((len(rows), width), dtype=torch.long)
     tree = torch.zeros((2, len(rows), width), dtype=torch.long)  # item of each token, and branch: 0 is the prompt
-    states, actions, wanted = [], [], []
+    states, actions, wanted, segments = [], [], [], []
     for number, row in enumerate(rows):
         at = 0
         for name, (item, start) in enumerate(row, 1):
+            segments += segments_of(number, at, item.prompt, item.answers)
             prompt_end = at + len(item.prompt)
             input_ids[number, at:prompt_end] = item.prompt
             positions[number, at:prompt_end] = torch.arange(len(item.prompt))
@@ -119,8 +146,10 @@ def _microbatch(rows: list[list[tuple[Answers, int]]], pad_id: int, device: torc
                 input_ids[number, at:end] = answer
                 positions[number, at:end] = torch.arange(len(answer)) + len(item.prompt)
                 tree[1, number, at:end] = branch
-                before = torch.cat([torch.tensor([prompt_end - 1]), torch.arange(at, end - 1)])
-                places = before if read == "actions" else torch.tensor([end - 1])
+                if read == "actions":
+                    places = torch.cat([torch.tensor([prompt_end - 1]), torch.arange(at, end - 1)])
+                else:
+                    places = torch.tensor([end - 1])  # of an empty answer: the prompt's last token
                 states.append(places + number * width)
                 actions.append(answer if read == "actions" else answer[-1:])
                 wanted.append(torch.arange(len(places)) + start)
@@ -133,6 +162,7 @@ def _microbatch(rows: list[list[tuple[Answers, int]]], pad_id: int, device: torc
         rows=torch.cat(wanted),
         position_ids=positions.to(device),
         mask=_mask(*tree).to(device),
+        segments=tuple(segments),
     )
 
 

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+Read = Literal["actions", "ends"]
+"""Where hidden states are wanted: before every token of every answer, or at every answer's last token."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A prompt, or an answer, in a row of a microbatch. ``key`` names its tokens and all that they see."""
+
+    row: int
+    start: int
+    length: int
+    key: bytes
+
 
 @dataclass(frozen=True)
 class Microbatch:
-    """Right-padded ids of some sequences, and where in them their states stand.
+    """Right-padded ids of some sequences, and where in them the wanted states stand.
 
-    ``rows`` are the flat positions of the actions among all actions of the TokenSequences. Positions and mask are given
-    where several sequences share a row (see packing.py).
+    ``rows`` are the positions of these states among all that are wanted of the TokenSequences. Positions and mask are
+    given where several sequences share a row (see packing.py).
     """
 
     input_ids: Tensor  # [B, T]
@@ -24,6 +39,7 @@ class Microbatch:
     rows: Tensor  # [n]
     position_ids: Tensor | None = None  # [B, T]
     mask: Tensor | None = None  # [B, 1, T, T]
+    segments: tuple[Segment, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -37,31 +53,68 @@ class TokenSequences:
     actions: Sequence[Tensor]
 
     @cached_property
-    def lengths(self) -> list[int]:
-        """Tokens a forward pass needs: the last action is nobody's state, so it is left out."""
-        return [len(context) + len(action) - 1 for context, action in zip(self.contexts, self.actions, strict=True)]
+    def starts(self) -> list[int]:
+        """Position of every sequence's first action among all actions."""
+        return torch.tensor([0, *map(len, self.actions)]).cumsum(0).tolist()
 
-    def microbatches(self, token_budget: int, pad_id: int, device: torch.device) -> Iterator[Microbatch]:
-        """All sequences in padded microbatches, similar lengths together."""
-        starts = torch.tensor([0, *[len(action) for action in self.actions]]).cumsum(0)
-        for indices in split_by_tokens(self.lengths, token_budget):
-            yield self._pad(indices, starts, pad_id, device)
+    def wanted(self, read: Read) -> int:
+        """How many states a pass over all sequences gives."""
+        return len(self.actions) if read == "ends" else self.starts[-1]
 
-    def _pad(self, indices: list[int], starts: Tensor, pad_id: int, device: torch.device) -> Microbatch:
-        width = max(self.lengths[i] for i in indices)
+    def microbatches(
+        self, token_budget: int, pad_id: int, device: torch.device, read: Read = "actions", segments: bool = False
+    ) -> Iterator[Microbatch]:
+        """All sequences in padded microbatches, similar lengths together.
+
+        The last action is nobody's state and is left out, unless its own state is wanted, or ``segments`` are: these
+        are always whole, so that what is kept of them serves every use.
+        """
+        left_out = 0 if segments or read == "ends" else 1
+        pairs = zip(self.contexts, self.actions, strict=True)
+        lengths = [len(context) + len(actions) - left_out for context, actions in pairs]
+        for indices in split_by_tokens(lengths, token_budget):
+            batch = self._pad(indices, lengths, pad_id, device, read)
+            yield dataclasses.replace(batch, segments=self._segments(indices)) if segments else batch
+
+    def _pad(self, indices: list[int], lengths: list[int], pad_id: int, device: torch.device, read: Read) -> Microbatch:
+        width = max(lengths[i] for i in indices)
         input_ids = torch.full((len(indices), width), pad_id, dtype=torch.long)
-        state_index, rows = [], []
+        state_index, rows, read_actions = [], [], []
         for row, i in enumerate(indices):
-            context, actions = self.contexts[i], self.actions[i]
-            input_ids[row, : self.lengths[i]] = torch.cat([context, actions[:-1]])
-            state_index.append(torch.arange(len(actions)) + row * width + len(context) - 1)
-            rows.append(torch.arange(len(actions)) + starts[i])
+            context, actions, start = self.contexts[i], self.actions[i], len(self.contexts[i])
+            input_ids[row, : lengths[i]] = torch.cat([context, actions])[: lengths[i]]
+            if read == "actions":
+                state_index.append(torch.arange(len(actions)) + row * width + start - 1)
+                rows.append(torch.arange(len(actions)) + self.starts[i])
+                read_actions.append(actions)
+            else:
+                state_index.append(torch.tensor([row * width + lengths[i] - 1]))
+                rows.append(torch.tensor([i]))
+                read_actions.append(actions[-1:])
         return Microbatch(
             input_ids=input_ids.to(device),
             state_index=torch.cat(state_index).to(device),
-            actions=torch.cat([self.actions[i] for i in indices]).to(device),
+            actions=torch.cat(read_actions).to(device),
             rows=torch.cat(rows),
         )
+
+    def _segments(self, indices: list[int]) -> tuple[Segment, ...]:
+        return tuple(
+            segment
+            for row, i in enumerate(indices)
+            for segment in segments_of(row, 0, self.contexts[i], [self.actions[i]])
+        )
+
+
+def segments_of(row: int, start: int, prompt: Tensor, answers: Sequence[Tensor]) -> list[Segment]:
+    """The segments of a prompt that begins at ``start``, and of the answers that follow it one after the other."""
+    key = prompt.numpy().tobytes()
+    segments, start = [Segment(row, start, len(prompt), key)], start + len(prompt)
+    for answer in answers:
+        # The prompt's length stands in front: another split of the same tokens is another key.
+        segments.append(Segment(row, start, len(answer), b"%d:" % len(prompt) + key + answer.numpy().tobytes()))
+        start += len(answer)
+    return segments
 
 
 def cut_middle(prompt: Tensor, room: int) -> Tensor:

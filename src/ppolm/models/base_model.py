@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from ppolm.base_setup import AdapterSet
-from ppolm.data.sequences import Microbatch, TokenSequences
+from ppolm.data.packing import pack_sequences, shares_prompts
+from ppolm.data.sequences import Microbatch, Read, TokenSequences
 
 
 class BaseModel:
@@ -28,17 +30,41 @@ class BaseModel:
         """The parameters that are this role's own."""
         return {} if self.adapter is None else self.adapters.parameters(self.adapter)
 
+    @cached_property
+    def first_block(self) -> int:
+        """The lowest block that is this role's own."""
+        return self.adapters.first_block(self.adapter)
+
     def states(self, batch: Microbatch) -> Tensor:
-        """Hidden states [n, d] before each action of a microbatch, by one forward pass."""
-        hidden = self.setup.hidden_states(batch.input_ids, batch.position_ids, batch.mask)
+        """The wanted hidden states [n, d] of a microbatch, by one forward pass; above the trunk, if there is one."""
+        trunk = self.adapters.trunk
+        if trunk is not None and self.first_block >= trunk.depth:
+            hidden = trunk.finish(batch)
+        else:
+            hidden = self.setup.hidden_states(batch.input_ids, batch.position_ids, batch.mask)
         return hidden.flatten(0, 1)[batch.state_index]
 
+    def microbatches(
+        self, sequences: TokenSequences, token_budget: int, read: Read = "actions"
+    ) -> Iterator[Microbatch]:
+        """All sequences within a budget of tokens per forward pass, a prompt once for all its answers if possible."""
+        place = (token_budget, self.setup.tokenizer.pad_id, self.setup.device)
+        if self.adapters.packs_prompts and shares_prompts(sequences):
+            return pack_sequences(sequences, *place, read)
+        return sequences.microbatches(*place, read, segments=self.adapters.trunk is not None)
+
     @torch.no_grad()
-    def score(self, sequences: TokenSequences, token_budget: int, measure: Callable[[Microbatch], Tensor]) -> Tensor:
-        """``measure`` of every action, as a flat float32 tensor on the CPU in the order of ``sequences``."""
+    def score(
+        self,
+        sequences: TokenSequences,
+        token_budget: int,
+        measure: Callable[[Microbatch], Tensor],
+        read: Read = "actions",
+    ) -> Tensor:
+        """``measure`` of every wanted state, as a flat float32 tensor on the CPU in the order of ``sequences``."""
         self.activate()
-        scores = torch.empty(sum(len(actions) for actions in sequences.actions))
-        for batch in sequences.microbatches(token_budget, self.setup.tokenizer.pad_id, self.setup.device):
+        scores = torch.empty(sequences.wanted(read))
+        for batch in self.microbatches(sequences, token_budget, read):
             scores[batch.rows] = measure(batch).float().cpu()
         return scores
 

@@ -43,8 +43,8 @@ class RewardModel(BaseModel):
 
     def __call__(self, prompts: Sequence[object], responses: Sequence[str]) -> list[float]:
         """A score per response, from the sampled token ids where the response carries them."""
-        encoded = [self.encode(*pair) for pair in zip(prompts, responses, strict=True)]
-        return self.scores([torch.cat([one.prompt, *one.answers]) for one in encoded]).tolist()
+        items = [self.encode(*pair) for pair in zip(prompts, responses, strict=True)]
+        return self.scores(TokenSequences([one.prompt for one in items], [one.answers[0] for one in items])).tolist()
 
     def encode(self, prompt: object, response: str) -> Answers:
         """Token ids of a prompt, no more of it than the model was trained to read, and of a response."""
@@ -63,21 +63,24 @@ class RewardModel(BaseModel):
         room = min(self.max_prompt_tokens or limit, limit - len(answer))
         return Answers(cut_middle(torch.tensor(ids), room), (torch.tensor(answer, dtype=torch.long),))
 
-    def scores(self, sequences: Sequence[Tensor]) -> Tensor:
-        """Normalised scores [S] of whole token sequences."""
-        if any(len(ids) == 0 for ids in sequences):
+    def scores(self, sequences: TokenSequences | Sequence[Tensor]) -> Tensor:
+        """Normalised scores [S] of whole token sequences, or of prompts with their answers."""
+        if not isinstance(sequences, TokenSequences):
+            sequences = _whole(sequences)
+        pairs = zip(sequences.contexts, sequences.actions, strict=True)
+        if any(len(prompt) + len(answer) == 0 for prompt, answer in pairs):
             raise RewardError("The reward model was given an empty prompt with an empty response: nothing to read.")
-        raw = self.score(_ends(sequences), self.token_budget, lambda batch: self.head(self.states(batch)))
+        raw = self.score(sequences, self.token_budget, lambda batch: self.head(self.states(batch)), "ends")
         return (raw - self.mean) / self.std
 
-    def raw_scores(self, sequences: Sequence[Tensor]) -> Tensor:
-        """Scores [S] before normalisation, by one forward pass, with gradients if the role is trainable."""
+    def last_states(self, sequences: Sequence[Tensor]) -> Tensor:
+        """Hidden states [S, d] that the head reads, by one forward pass, with gradients if the role is trainable."""
         longest = max(map(len, sequences))
-        (batch,) = _ends(sequences).microbatches(
-            longest * len(sequences), self.setup.tokenizer.pad_id, self.setup.device
+        (batch,) = _whole(sequences).microbatches(
+            longest * len(sequences), self.setup.tokenizer.pad_id, self.setup.device, "ends"
         )
-        scores = self.head(self.states(batch))
-        return scores[batch.rows.argsort().to(scores.device)]
+        states = self.states(batch)
+        return states[batch.rows.argsort().to(states.device)]
 
     def score_texts(self, prompts: Sequence[object], responses: Sequence[str]) -> list[float]:
         """Raw scores, on the scale on which σ(s₁ − s₂) is the probability that the first of two answers wins.
@@ -100,7 +103,7 @@ class RewardModel(BaseModel):
             scores[batch.rows] = self.head(self.states(batch)).float().cpu()
         return scores[[place for places in where for place in places]]
 
-    def set_scale(self, references: Sequence[Tensor]) -> None:
+    def set_scale(self, references: TokenSequences | Sequence[Tensor]) -> None:
         """Normalise so that scores of reference responses have mean 0 and deviation 1."""
         self.mean, self.std = 0.0, 1.0
         raw = self.scores(references).double()
@@ -138,7 +141,6 @@ class RewardModel(BaseModel):
         self.trained = True
 
 
-def _ends(sequences: Sequence[Tensor]) -> TokenSequences:
-    """Sequences with a placeholder action: the state "before" it is the one after the last real token."""
-    placeholder = torch.zeros(1, dtype=torch.long)
-    return TokenSequences(contexts=sequences, actions=[placeholder] * len(sequences))
+def _whole(sequences: Sequence[Tensor]) -> TokenSequences:
+    """Sequences of which nobody says where the answer begins."""
+    return TokenSequences(contexts=sequences, actions=[torch.zeros(0, dtype=torch.long)] * len(sequences))

@@ -84,9 +84,7 @@ class ModelTrainer:
             yield from batch.minibatches(self.config.minibatch_size, self.config.minibatch_order, self.random)
 
     def _microbatches(self, model: BaseModel, pairs: SAPairs) -> Iterator[Microbatch]:
-        return pairs.sequences.microbatches(
-            self.config.microbatch_tokens, model.setup.tokenizer.pad_id, model.setup.device
-        )
+        return model.microbatches(pairs.sequences, self.config.microbatch_tokens)
 
     def _policy_update(self, pairs: SAPairs) -> dict[str, float]:
         config, sums, count = self.config, RunningMeans(), len(pairs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -15,9 +16,10 @@ from ppolm.base_setup import AdapterSet, BaseModelSetup, new_lora_config
 from ppolm.config import RewardConfig
 from ppolm.data.examples import Demonstration, Judgement, Preference, Rating
 from ppolm.data.packing import Answers, merge, pack
-from ppolm.data.sequences import Microbatch, split_by_tokens
+from ppolm.data.sequences import Microbatch, TokenSequences, split_by_tokens
 from ppolm.errors import DataError
 from ppolm.models import RewardModel
+from ppolm.supervised.head_fit import fit_head
 from ppolm.supervised.judged_answers import (
     JudgedAnswers,
     RatingScale,
@@ -30,8 +32,9 @@ from ppolm.supervised.supervised_trainer import SupervisedTrainer
 from ppolm.supervised.tokens import encode_rows, prompt_room
 from ppolm.training.preference_loss import preference_accuracy
 
-Part = tuple[list[JudgedAnswers], Callable[[], Tensor]]
-"""Some rows, and the forward pass that gives the raw scores of their first and then of their second answers."""
+log = logging.getLogger(__name__)
+Part = tuple[list[int], Callable[[], Tensor]]
+"""Numbers of some rows, and the forward pass that gives the last states of their first, then their second answers."""
 
 
 class RewardTrainer(SupervisedTrainer[JudgedAnswers]):
@@ -80,52 +83,82 @@ class RewardTrainer(SupervisedTrainer[JudgedAnswers]):
         """Train, then fix the scale of the scores."""
         history = super().train(checkpoint)
         sources = self.references or [row.answers for row in self.rows]
-        sequences = [torch.cat([one.prompt, answer]) for one in sources for answer in one.answers]
+        pairs = [(one.prompt, answer) for one in sources for answer in one.answers]
         count = self.config.max_reference_rows
-        if count is not None and len(sequences) > count:
+        if count is not None and len(pairs) > count:
             random = torch.Generator().manual_seed(self.config.seed)
-            sequences = [sequences[i] for i in torch.randperm(len(sequences), generator=random)[:count].tolist()]
-        self.model.set_scale(sequences)
+            pairs = [pairs[i] for i in torch.randperm(len(pairs), generator=random)[:count].tolist()]
+        self.model.set_scale(TokenSequences(*zip(*pairs, strict=True)))
         return history
 
     def batch(self, rows: list[JudgedAnswers]) -> tuple[Iterable[Part], Callable[[Part], Tensor]]:
         """Groups of whole rows, and the loss of a group as its share of the weighted mean over the batch."""
         # By the mean over all rows: a batch of doubtful judgements must not weigh as much as one of sure ones.
         weights = len(rows) * self.mean_confidence
-        return self._parts(rows), lambda part: self._loss(part[0], part[1]()) / weights
+
+        def loss(part: Part) -> Tensor:
+            return self._loss([rows[i] for i in part[0]], self.model.head(part[1]())) / weights
+
+        return self._parts(rows), loss
+
+    def begin(self) -> None:
+        """Fit the head to the states as they are, if that is how it starts."""
+        if self.config.head_init == "fit":
+            self.model.activate()
+            loss, penalty = fit_head(self.model.head, *self._problem(self.rows), *self._problem(self.held_out))
+            log.info("Head fitted to the untrained states: validation loss %.4f at penalty %g.", loss, penalty)
+
+    @torch.no_grad()
+    def _problem(self, rows: Sequence[JudgedAnswers]) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """Last states of all first, then of all second answers of the rows, and the mean loss of their scores."""
+        numbers, firsts, seconds = [], [], []
+        for part, read in self._parts(rows):
+            states = read()
+            numbers += part
+            firsts.append(states[: len(part)])
+            seconds.append(states[len(part) :])
+        read_rows = [rows[i] for i in numbers]
+        weights = sum(row.judgement.confidence for row in rows)
+        return torch.cat([*firsts, *seconds]), lambda scores: self._loss(read_rows, scores) / weights
 
     def _loss(self, rows: Sequence[JudgedAnswers], scores: Tensor) -> Tensor:
         judgements = [row.judgement for row in rows]
         return weighted_loss(judgements, scores, self.scale, self.config.margin, self.config.centre_coef)
 
-    def _parts(self, rows: Sequence[JudgedAnswers]) -> Iterator[Part]:
+    def microbatches(self, rows: Sequence[JudgedAnswers]) -> Iterable[Microbatch]:
+        """A prompt once for all its answers, an answer once for all rows about it."""
         budget, setup = self.config.microbatch_tokens, self.model.setup
+        items, _ = merge([row.answers for row in rows], budget)
+        return pack(items, budget, setup.tokenizer.pad_id, setup.device, "ends")
+
+    def _parts(self, rows: Sequence[JudgedAnswers]) -> Iterator[Part]:
+        budget = self.config.microbatch_tokens
         if not self.packing:
             widths = [len(row.answers.answers) * _longest(row.answers) for row in rows]
             for group in split_by_tokens(widths, budget):
-                yield self._part([rows[i] for i in group])
+                yield group, partial(self._padded_states, [rows[i] for i in group])
             return
-        items, where = merge([row.answers for row in rows], budget)
-        for batch in pack(items, budget, setup.tokenizer.pad_id, setup.device, "ends"):
+        _, where = merge([row.answers for row in rows], budget)
+        for batch in self.microbatches(rows):
             place = {answer: position for position, answer in enumerate(batch.rows.tolist())}
             present = [i for i in range(len(rows)) if where[i][0] in place]
             order = [place[where[i][number]] for number in (0, 1) for i in present if number < len(where[i])]
-            yield [rows[i] for i in present], partial(self._packed_scores, batch, order)
+            yield present, partial(self._packed_states, batch, order)
 
-    def _packed_scores(self, batch: Microbatch, order: list[int]) -> Tensor:
-        scores: Tensor = self.model.head(self.model.states(batch))
-        return scores[order]
+    def _packed_states(self, batch: Microbatch, order: list[int]) -> Tensor:
+        return self.model.states(batch)[order]
 
-    def _part(self, rows: list[JudgedAnswers]) -> Part:
-        """Rows that do not share sequences."""
+    def _padded_states(self, rows: list[JudgedAnswers]) -> Tensor:
+        """Of rows that do not share sequences."""
         answers = [(row.answers, number) for number in (0, 1) for row in rows if number < len(row.answers.answers)]
-        sequences = [torch.cat([one.prompt, one.answers[number]]) for one, number in answers]
-        return rows, lambda: self.model.raw_scores(sequences)
+        return self.model.last_states([torch.cat([one.prompt, one.answers[number]]) for one, number in answers])
 
     @torch.no_grad()
     def measure(self) -> dict[str, float]:
         """Loss on the held-out rows; accuracy on their preferences, correlation with their scores."""
-        parts = [(rows, scores()) for rows, scores in self._parts(self.held_out)]
+        parts = [
+            ([self.held_out[i] for i in part], self.model.head(states())) for part, states in self._parts(self.held_out)
+        ]
         weights = sum(row.judgement.confidence for row in self.held_out)
         numbers = {"loss": float(sum(self._loss(rows, scores).double() for rows, scores in parts)) / weights}
         differences, pairs = [], []
@@ -170,6 +203,7 @@ def new_reward_model(config: RewardConfig, setup: BaseModelSetup) -> RewardModel
             adapters.create("reward", new_lora_config(config, setup))
         else:
             adapters.load("reward", config.sft_adapter)
+        adapters.share_trunk(["reward"], config.trunk_mib)
         model = RewardModel(adapters, config.microbatch_tokens)
         model.head.init_reward()
     return model

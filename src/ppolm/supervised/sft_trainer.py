@@ -35,6 +35,7 @@ class SFTTrainer(SupervisedTrainer[Answers]):
             with torch.random.fork_rng():
                 torch.manual_seed(config.seed)
                 adapters.create("sft", new_lora_config(config, setup))
+            adapters.share_trunk(["sft"], config.trunk_mib)
             model = LanguageModel(adapters, "sft")
 
         def encode(demonstrations: Sequence[Demonstration]) -> list[Answers]:
@@ -50,18 +51,19 @@ class SFTTrainer(SupervisedTrainer[Answers]):
     def batch(self, rows: list[Answers]) -> tuple[Iterable[Microbatch], Callable[[Microbatch], Tensor]]:
         """Microbatches, and −Σ log π / tokens of the whole batch."""
         count = sum(len(row.answers[0]) for row in rows)
-        return self._microbatches(rows), lambda batch: self._loss(batch) / count
+        return self.microbatches(rows), lambda batch: self._loss(batch) / count
 
     def measure(self) -> dict[str, float]:
         """Loss per completion token."""
         with torch.no_grad():
-            losses = [(float(self._loss(batch)), len(batch.actions)) for batch in self._microbatches(self.held_out)]
+            losses = [(float(self._loss(batch)), len(batch.actions)) for batch in self.microbatches(self.held_out)]
         return {"loss": sum(loss for loss, _ in losses) / sum(count for _, count in losses)}
 
     def _loss(self, batch: Microbatch) -> Tensor:
         return -self.model.token_logprobs(batch, temperature=1.0)[0].sum()
 
-    def _microbatches(self, rows: Sequence[Answers]) -> Iterable[Microbatch]:
+    def microbatches(self, rows: Sequence[Answers]) -> Iterable[Microbatch]:
+        """Rows side by side, or padded."""
         setup = self.model.setup
         place = (self.config.microbatch_tokens, setup.tokenizer.pad_id, setup.device)
         if self.packing:

@@ -17,7 +17,8 @@ from tqdm import tqdm
 
 from ppolm.base_setup.packing_check import takes_packed
 from ppolm.config import SupervisedConfig
-from ppolm.data.packing import Answers
+from ppolm.data.packing import Answers, merge
+from ppolm.data.sequences import Microbatch
 from ppolm.errors import TrainingDivergedError
 from ppolm.models.base_model import BaseModel
 from ppolm.runs.atomic import recover_folder, write_into
@@ -28,6 +29,9 @@ from ppolm.training.schedule import learning_rate_factor
 from ppolm.training.updater import Updater
 
 log = logging.getLogger(__name__)
+READ_AT_ONCE = 1024
+"""Rows that are packed together when all are read: finding places for a large file at once would take longer."""
+
 Row = TypeVar("Row")
 
 
@@ -45,6 +49,7 @@ class SupervisedTrainer(Generic[Row]):
         longest = max(self.answers_of(row).size for row in (*self.rows, *self.held_out))
         self.packing = config.packing and takes_packed(model.setup, longest)
         """Whether rows share sequences: if it is asked for and the model takes our mask."""
+        model.adapters.packs_prompts = self.packing
         self.step = 0
         """Updates done."""
         self.history: list[dict[str, float]] = []
@@ -68,6 +73,38 @@ class SupervisedTrainer(Generic[Row]):
         """Microbatches of some rows, and the loss of one of them as its share of the mean over the rows."""
         raise NotImplementedError
 
+    def microbatches(self, rows: Sequence[Row]) -> Iterable[Microbatch]:
+        """Forward passes over some rows."""
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def _read_all(self) -> None:
+        """Compute what lies below the trainable layers for all rows, once, if there is room for it.
+
+        Always before the first update, also after an interruption, and all in the same order: states that are computed
+        in another microbatch may differ in their last bit.
+        """
+        adapters, rows = self.model.adapters, [*self.rows, *self.held_out]
+        if adapters.trunk is None:
+            return
+        chunks = [rows[start : start + READ_AT_ONCE] for start in range(0, len(rows), READ_AT_ONCE)]
+        tokens = sum(item.size for chunk in chunks for item in merge(list(map(self.answers_of, chunk)), 10**9)[0])
+        if not self.packing or adapters.trunk.size(tokens) > adapters.trunk.budget:
+            if self.packing:
+                needed = adapters.trunk.size(tokens) / 2**20
+                log.warning("trunk_mib is too small to compute the lower layers only once: about %d needed.", needed)
+            adapters.trunk = None
+            return
+        bar = tqdm(total=len(rows), desc="reading", unit="row", disable=not sys.stderr.isatty())
+        with bar:
+            for chunk in chunks:
+                for batch in self.microbatches(chunk):
+                    adapters.trunk.states(batch)
+                bar.update(len(chunk))
+
+    def begin(self) -> None:
+        """What comes before the first validation."""
+
     def measure(self) -> dict[str, float]:
         """Numbers on the held-out rows, ``loss`` among them."""
         raise NotImplementedError
@@ -81,11 +118,13 @@ class SupervisedTrainer(Generic[Row]):
         config, total = self.config, self.total_steps
         with torch.random.fork_rng():
             torch.manual_seed(config.seed)  # dropout
+            self._read_all()
             if checkpoint is not None:
                 recover_folder(checkpoint)
             if checkpoint is not None and checkpoint.exists():
                 load_checkpoint(self, checkpoint)
             else:
+                self.begin()
                 self._validate()
             self._train_on(checkpoint, total)
         self._restore(self.best)

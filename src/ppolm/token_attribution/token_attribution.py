@@ -41,6 +41,8 @@ class TokenAttributor:
             raise DataError("extract_pairs needs one log-probability for each token of each response.")
         pairs = build_sa_pairs(text, logprob_sampler=torch.cat([torch.as_tensor(item) for item in logprobs]).float())
         sequences = pairs.sequences
+        if self.policy.adapters.trunk is not None:
+            self.policy.adapters.trunk.forget()
         logprob_policy = pairs.columns["logprob_sampler"]
         if self.recompute_logprobs:
             logprob_policy = self.policy.logprobs(sequences, self.temperature, self.token_budget)

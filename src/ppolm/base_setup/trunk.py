@@ -1,0 +1,133 @@
+"""The blocks below the lowest adapter: frozen, so the same function for every role, in every epoch, in every step.
+
+They run once per sequence. Their output is kept, and roles start above them.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ppolm.base_setup.base_setup import BaseModelSetup, find_blocks
+from ppolm.data.sequences import Microbatch
+
+log = logging.getLogger(__name__)
+
+
+class Trunk:
+    """The lowest ``depth`` blocks of a base, and the hidden states they gave, within ``budget`` bytes."""
+
+    def __init__(self, setup: BaseModelSetup, blocks: nn.ModuleList, depth: int, budget: int) -> None:
+        self.setup, self.depth = setup, depth
+        self.lower, self.upper = list(blocks[:depth]), list(blocks[depth:])
+        self.budget = budget
+        settings = setup.text_config.to_dict().items()
+        self.drops = any(value for name, value in settings if re.search("^(?!classifier).*(dropout|pdrop)", name))
+        """Whether the blocks drop something else each time when they are in training mode."""
+        self.kept: OrderedDict[bytes, Tensor] = OrderedDict()
+        """States [t, d] of a prompt, or of an answer after its prompt, the longest unused first."""
+        self.bytes = 0
+
+    def finish(self, batch: Microbatch) -> Tensor:
+        """Last hidden states [B, T, d] of a microbatch, through the upper blocks alone; they may have gradients."""
+        states = self.states(batch)
+        with _skipping(self.lower):
+            return self.setup.hidden_states(states, batch.position_ids, batch.mask)
+
+    @torch.no_grad()
+    def states(self, batch: Microbatch) -> Tensor:
+        """What enters the upper blocks [B, T, d]: from what is kept, or computed and kept."""
+        segments = () if self.drops and self.setup.causal_lm.training else batch.segments
+        found = [part for part in (self._find(segment.key, segment.length) for segment in segments) if part is not None]
+        if not segments or len(found) < len(segments):
+            states = self.compute(batch.input_ids, batch.position_ids, batch.mask)
+            for one in segments:
+                self._keep(one.key, states[one.row, one.start : one.start + one.length])
+            return states
+        width = self.setup.hidden_size
+        states = torch.zeros(*batch.input_ids.shape, width, dtype=self.setup.dtype, device=self.setup.device)
+        for one, part in zip(segments, found, strict=True):
+            states[one.row, one.start : one.start + one.length] = part
+        return states
+
+    @torch.no_grad()
+    def compute(self, input_ids: Tensor, position_ids: Tensor | None, mask: Tensor | None) -> Tensor:
+        """The lower blocks' output for ids [B, T]."""
+        seen: list[Tensor] = []
+
+        def watch(_: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+            seen.append(arguments[0] if arguments else named["hidden_states"])
+
+        hook = self.upper[0].register_forward_pre_hook(watch, with_kwargs=True)
+        try:
+            with _skipping(self.upper):
+                self.setup.hidden_states(input_ids, position_ids, mask)
+        finally:
+            hook.remove()
+        return seen[0]
+
+    def forget(self) -> None:
+        """Drop what is kept. States computed in another microbatch may differ in their last bit: a run that goes on
+        from a checkpoint must not find other ones than a run that was never interrupted."""
+        self.kept.clear()
+        self.bytes = 0
+
+    def size(self, tokens: int) -> int:
+        """Bytes that the states of so many tokens take."""
+        return tokens * self.setup.hidden_size * self.setup.dtype.itemsize
+
+    def _find(self, key: bytes, length: int) -> Tensor | None:
+        states = self.kept.get(key)
+        if states is None or len(states) < length:
+            return None
+        self.kept.move_to_end(key)
+        return states[:length]
+
+    def _keep(self, key: bytes, states: Tensor) -> None:
+        old = self.kept.pop(key, None)
+        if old is not None:
+            self.bytes -= old.nbytes
+        self.kept[key] = states.clone()  # a view would keep the whole microbatch
+        self.bytes += states.nbytes
+        while self.bytes > self.budget:
+            self.bytes -= self.kept.popitem(last=False)[1].nbytes
+
+
+@torch.no_grad()
+def make_trunk(setup: BaseModelSetup, depth: int, budget: int) -> Trunk | None:
+    """A trunk of the lowest ``depth`` blocks; None where a model does more to its input than hand it to the blocks."""
+    trunk = Trunk(setup, find_blocks(setup.causal_lm)[1], depth, budget)
+    ids, none = torch.arange(6, device=setup.device)[None] % setup.text_config.vocab_size, torch.zeros(0)
+    batch = Microbatch(ids, state_index=none, actions=none, rows=none)
+    plain = setup.hidden_states(batch.input_ids)
+    try:
+        parted = trunk.finish(batch)
+    except (RuntimeError, ValueError, TypeError, IndexError, AttributeError):  # each architecture refuses differently
+        parted = torch.zeros(0)
+    if parted.shape == plain.shape and torch.allclose(parted.float(), plain.float(), rtol=1e-3, atol=1e-4):
+        return trunk
+    log.warning("%s cannot start above its lower blocks: they are computed for each role.", setup.name)
+    return None
+
+
+def _pass_on(hidden_states: Tensor, *_: Any, **__: Any) -> Tensor:
+    return hidden_states
+
+
+@contextmanager
+def _skipping(blocks: list[nn.Module]) -> Iterator[None]:
+    """Let blocks hand on what they are given."""
+    for block in blocks:
+        block.forward = _pass_on  # on the object; the class keeps its own
+    try:
+        yield
+    finally:
+        for block in blocks:
+            del block.forward
