@@ -27,7 +27,7 @@ from ppolm.ppo_trainer import PPOTrainer
 from ppolm.reward_kl import add_kl_to_sa_pairs, adjust_rewards_with_kl
 from ppolm.reward_kl.kl_controller import adapt_kl_coef
 from ppolm.reward_kl.whitening import whiten
-from ppolm.rollout import kv_sampler
+from ppolm.rollout import kv_sampler, slot_sampler
 from ppolm.rollout.sampling import Sampled, Sampling
 from ppolm.token_attribution import SAPairs, from_dicts
 from ppolm.training.schedule import learning_rate_factor
@@ -126,10 +126,16 @@ def test_parity_04_positions_follow_the_mask_not_the_padded_index(
         seen.append(inputs["position_ids"])
         return blocks(**inputs)
 
-    monkeypatch.setattr(models.setup, "blocks", spy)
     short, long = list(range(10, 13)), list(range(20, 28))
-    both = models.policy.generate([short, long], Sampling(max_new_tokens=3), torch.full((2, 3), 0.4))
-    assert seen[0].tolist() == [[0, 1, 2, 3, 4, 5, 6, 7], [0, 0, 0, 0, 0, 0, 1, 2]]  # the longest comes first
+    sampling, uniforms = Sampling(max_new_tokens=3), torch.full((2, 3), 0.4)
+    both = models.policy.generate([short, long], sampling, uniforms)
+    monkeypatch.setattr(models.setup, "blocks", spy)
+    models.policy.generate([short, long], sampling, uniforms)
+    assert seen[0].tolist() == [[0, 1, 2, 3, 4, 5, 6, 7]]  # padded on the right, and cut where each prompt ends
+    assert [positions.flatten().tolist() for positions in seen[1:]] == [[8, 3], [9, 4]]  # the longest comes first
+    seen.clear()
+    kv_sampler.sample_sequences(models.setup, [short, long], sampling, uniforms)
+    assert seen[0].tolist() == [[0, 1, 2, 3, 4, 5, 6, 7], [0, 0, 0, 0, 0, 0, 1, 2]]
     assert [positions.flatten().tolist() for positions in seen[1:]] == [[8, 3], [9, 4]]
     alone = models.policy.generate([short], Sampling(max_new_tokens=3), torch.full((1, 3), 0.4))
     assert alone[0].token_ids == both[0].token_ids
@@ -171,10 +177,10 @@ def test_parity_06_responses_are_cut_after_the_first_eos_scored_without_it_and_o
 
     def choose(logits: Tensor, uniforms: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
         # The first row meets EOS at its third token; the second row never does.
-        token = next(letters)
-        return torch.tensor([token, 45]), torch.zeros(2)
+        return torch.tensor([next(letters), 45])[-len(logits) :], torch.zeros(len(logits))
 
-    monkeypatch.setattr(kv_sampler, "choose_tokens", choose)
+    trainer.generator.generate(PROMPTS[:1])  # tries the model out
+    monkeypatch.setattr(slot_sampler, "choose_tokens", choose)
     pairs = trainer.ppo_step(PROMPTS[:1] * 2)["sa_pairs"]
     assert [ids.tolist() for ids in pairs.per_sequence("action_id")] == [[40, 41, EOS], [45] * 6]
     assert pairs.ended.tolist() == [True, False]

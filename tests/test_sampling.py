@@ -275,6 +275,7 @@ def test_every_eos_token_of_the_model_ends_a_response(models: Models) -> None:
 
 def test_generation_stops_once_all_responses_have_ended(models: Models) -> None:
     bias_logits(models, {EOS: 100.0})
+    models.policy.generate(encode(models, PROMPTS), Sampling(1), uniforms_for(len(PROMPTS), 1))  # tries the model out
     calls: list[int] = []
     models.setup.causal_lm.get_output_embeddings().register_forward_hook(lambda *_: calls.append(1))
     models.policy.generate(encode(models, PROMPTS), Sampling(50), uniforms_for(len(PROMPTS), 50))

@@ -12,10 +12,14 @@ from ppolm.models.base_model import BaseModel
 from ppolm.models.token_logprobs import token_logprobs
 from ppolm.rollout.kv_sampler import sample_sequences
 from ppolm.rollout.sampling import Sampled, Sampling
+from ppolm.rollout.slot_sampler import SlotSampler, takes_slots
 
 
 class LanguageModel(BaseModel):
     """The policy and its reference."""
+
+    _takes_slots: bool | None = None
+    """Whether the fast sampler works with this model, once it is known."""
 
     def token_logprobs(
         self, batch: Microbatch, temperature: float, entropy: Literal["skip", "measure", "train"] = "skip"
@@ -35,4 +39,9 @@ class LanguageModel(BaseModel):
     def generate(self, prompts: Sequence[Sequence[int]], sampling: Sampling, uniforms: Tensor) -> list[Sampled]:
         """Sample one response per prompt; ``uniforms`` [prompts, max_new_tokens] decide every draw."""
         self.activate()
+        if self._takes_slots is None:
+            longest = max(map(len, prompts)) + sampling.max_new_tokens
+            self._takes_slots = takes_slots(self.setup, max(longest, self.setup.context_length or 0))
+        if self._takes_slots:
+            return SlotSampler(self.setup, prompts, sampling, uniforms).sample()
         return sample_sequences(self.setup, prompts, sampling, uniforms)

@@ -1,0 +1,138 @@
+"""The fast sampler draws what the plain one draws, however prompts come, wait and leave."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ppolm.base_setup import BaseModelSetup
+from ppolm.config import SFTConfig
+from ppolm.rollout import slot_sampler
+from ppolm.rollout.kv_sampler import sample_sequences
+from ppolm.rollout.sampling import Sampled, Sampling
+from ppolm.rollout.slot_sampler import SlotSampler, takes_slots
+from tests.tiny_models import ARCHITECTURES, EOS, make_model_folder
+
+NEW_TOKENS = 12
+LENGTHS = (3, 9, 1, 17, 5, 5, 30, 2, 11, 4)
+
+
+def make_setup(folder: Path, architecture: str = "qwen3", eos_bias: float = 0.0) -> BaseModelSetup:
+    setup = BaseModelSetup(SFTConfig(model_name=str(make_model_folder(folder, architecture, scale=2.0)), device="cpu"))
+    if eos_bias:
+        project = setup.project
+
+        def often_ends(hidden: torch.Tensor) -> torch.Tensor:
+            logits = project(hidden).clone()
+            logits[:, EOS] += eos_bias
+            return logits
+
+        setup.project = often_ends  # type: ignore[method-assign]
+    return setup
+
+
+def prompts() -> list[list[int]]:
+    return [[(7 * i + 3 * j) % 250 + 3 for j in range(length)] for i, length in enumerate(LENGTHS)]
+
+
+def uniforms(count: int = len(LENGTHS)) -> torch.Tensor:
+    return torch.rand(count, NEW_TOKENS, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def assert_same(ours: list[Sampled], plain: list[Sampled]) -> None:
+    assert [(one.token_ids, one.ended) for one in ours] == [(one.token_ids, one.ended) for one in plain]
+    for one, other in zip(ours, plain, strict=True):
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("rows", [1, 4, 100])
+def test_every_response_is_the_one_of_the_plain_sampler(architecture: str, rows: int, tmp_path: Path) -> None:
+    setup = make_setup(tmp_path, architecture, eos_bias=1.5)
+    width = max(LENGTHS) + NEW_TOKENS
+    sampling = Sampling(NEW_TOKENS, temperature=0.8, top_k=40, top_p=0.9, batch_tokens=rows * width)
+    assert takes_slots(setup, width)
+    plain = sample_sequences(setup, prompts(), sampling, uniforms())
+    ended = [one.ended for one in plain]
+    assert any(ended)
+    assert not all(ended)
+    assert_same(SlotSampler(setup, prompts(), sampling, uniforms()).sample(), plain)
+
+
+def count_forwards(sampler: SlotSampler, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Shapes of all inputs that the model gets."""
+    shapes: list[tuple[int, int]] = []
+    blocks = sampler.setup.blocks
+
+    def watch(**inputs: Any) -> Any:
+        shapes.append(tuple(inputs["input_ids"].shape))
+        return blocks(**inputs)
+
+    monkeypatch.setattr(sampler.setup, "blocks", watch)
+    return shapes
+
+
+def test_a_prompt_with_several_samples_is_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    setup, sampling = make_setup(tmp_path), Sampling(NEW_TOKENS)
+    doubled = [prompt for prompt in prompts()[:3] for _ in range(4)]
+    plain = sample_sequences(setup, doubled, sampling, uniforms(12))
+    sampler = SlotSampler(setup, doubled, sampling, uniforms(12))
+    shapes = count_forwards(sampler, monkeypatch)
+    assert_same(sampler.sample(), plain)
+    assert [shape for shape in shapes if shape[1] > 1] == [(3, 9)]
+
+
+def test_finished_responses_leave_and_waiting_prompts_enter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = make_setup(tmp_path, eos_bias=5.0)
+    width = max(LENGTHS) + NEW_TOKENS
+    sampler = SlotSampler(setup, prompts(), Sampling(NEW_TOKENS, batch_tokens=4 * width), uniforms())
+    shapes = count_forwards(sampler, monkeypatch)
+    lengths = [len(one.token_ids) for one in sampler.sample()]
+    steps = [rows for rows, columns in shapes if columns == 1]
+    assert max(steps) <= 4
+    assert min(steps) < 4
+    in_turns = sum(max(lengths[i] for i in group) - 1 for group in ((6, 3, 8, 1), (4, 5, 9, 0), (7, 2)))
+    assert len(steps) < in_turns, "waiting for the longest of each group would take more steps"
+
+
+def test_the_cache_is_allocated_once_and_bounded_by_the_budget(tmp_path: Path) -> None:
+    setup = make_setup(tmp_path)
+    width = max(LENGTHS) + NEW_TOKENS
+    sampler = SlotSampler(setup, prompts(), Sampling(NEW_TOKENS, batch_tokens=3 * width), uniforms())
+    sampler._let_in()
+    addresses = [store.data_ptr() for store in sampler.cache.keys]
+    sampler.sample()
+    assert [store.data_ptr() for store in sampler.cache.keys] == addresses
+    assert {tuple(store.shape[:3:2]) for store in sampler.cache.keys} == {(3, width)}
+
+
+def test_long_prompts_are_read_within_a_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slot_sampler, "PROMPT_TOKENS", 20)
+    setup, sampling = make_setup(tmp_path), Sampling(NEW_TOKENS)
+    sampler = SlotSampler(setup, prompts(), sampling, uniforms())
+    shapes = count_forwards(sampler, monkeypatch)
+    ours = sampler.sample()
+    read = [rows * columns for rows, columns in shapes if columns > 1]
+    assert sorted(read)[-1] == 30, "a prompt of 30 stands alone"
+    assert all(size <= 20 for size in sorted(read)[:-1])
+    monkeypatch.undo()
+    assert_same(ours, sample_sequences(setup, prompts(), sampling, uniforms()))
+
+
+def test_a_model_with_a_window_or_with_other_layers_is_left_to_the_plain_sampler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setup = make_setup(tmp_path)
+    assert takes_slots(setup, 100)
+    monkeypatch.setattr(setup.text_config, "sliding_window", 16)
+    assert takes_slots(setup, 16)
+    assert not takes_slots(setup, 17)
+    monkeypatch.undo()
+    monkeypatch.setattr("ppolm.rollout.slot_cache.SlotCache.update", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        takes_slots(setup, 100)
+    monkeypatch.setattr("ppolm.rollout.slot_cache.SlotCache.update", lambda _, keys, values, *__: (keys, values))
+    assert not takes_slots(setup, 100), "a cache that forgets is found out"
