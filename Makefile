@@ -31,8 +31,9 @@ types: setup
 test: setup
 	$(RUN) pytest -n auto --dist loadfile
 
-bench: setup  ## measure the table's stages on a million rows
+bench: setup  ## the table's stages on a million rows, then PPO steps beside TRL's; FLAGS=--quick takes two minutes
 	$(RUN) python bench/table_stages.py
+	UV="$(UV)" $(RUN) python -m bench.compare $(FLAGS)
 
 embedded: setup  ## build the embedded model and its reward model again
 	$(RUN) python -m scripts.build_embedded

@@ -41,4 +41,4 @@ CASES = (
         steps=2,
     ),
 )
-QUICK = ("A", "B", "B, both")
+QUICK = ("A", "B, both")

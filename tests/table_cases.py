@@ -67,7 +67,7 @@ def rollout(
 ) -> tuple[SAPairs, list[GeneratedText]]:
     generator = Generator(models.policy, models.setup, sampling, seed=3, samples_per_prompt=samples)
     return SequenceGenerator(
-        generator, TokenAttributor(models.policy, models.sft, 1.0, 512, recompute_logprobs=True)
+        generator, TokenAttributor(models.policy, models.sft, 1.0, 512, recompute_logprobs="always")
     ).generate_sequences(prompts)
 
 

@@ -52,7 +52,7 @@ def plain_hidden(folder: str, ids: Tensor) -> Tensor:
 
 
 def test_parity_01_temperature_divides_logits_in_policy_reference_and_update_alike(make_config: MakeConfig) -> None:
-    config = make_config(temperature=0.6, ppo_epochs=1, minibatch_size=4, recompute_logprobs=False)
+    config = make_config(temperature=0.6, ppo_epochs=1, minibatch_size=4, recompute_logprobs="never")
     trainer = PPOTrainer(config, reward=spread)
     pairs = full_table(trainer)
     model = AutoModelForCausalLM.from_pretrained(config.model_name).eval()

@@ -28,6 +28,7 @@ from ppolm.ppo_trainer.prompt_schedule import plan_prompts
 from ppolm.rewards.build import build_reward
 from ppolm.runs.metrics_log import read_metrics
 from ppolm.token_attribution.sa_pairs_io import from_parquet
+from ppolm.token_attribution.token_attribution import AGREES
 from tests.conftest import PROMPTS, spread
 from tests.sft_adapter import make_sft_adapter
 from tests.table_cases import full_table
@@ -241,8 +242,8 @@ def test_token_budgets_bound_each_forward_pass(make_config: MakeConfig, monkeypa
 
 @acts("recompute_logprobs")
 def test_recompute_logprobs_decides_where_logprob_policy_comes_from(make_config: MakeConfig) -> None:
-    for recompute in (True, False):
-        trainer = PPOTrainer(make_config(recompute_logprobs=recompute), reward=spread)
+    for name, recompute in (("always", True), ("never", False), ("auto", True)):
+        trainer = PPOTrainer(make_config(recompute_logprobs=name), reward=spread)
         pairs = trainer.sequence_generator.generate_sequences(PROMPTS)[0]
         same_as_ref = torch.equal(pairs.column("logprob_policy"), pairs.column("logprob_ref"))
         same_as_sampler = torch.equal(pairs.column("logprob_policy"), pairs.column("logprob_sampler"))
@@ -250,6 +251,28 @@ def test_recompute_logprobs_decides_where_logprob_policy_comes_from(make_config:
         torch.testing.assert_close(
             pairs.column("logprob_sampler"), pairs.column("logprob_policy"), rtol=1e-4, atol=1e-5
         )
+
+
+def test_auto_believes_the_sampler_once_it_was_seen_to_agree_and_no_longer_than_that(make_config: MakeConfig) -> None:
+    trainer = PPOTrainer(make_config(learning_rate=1e-4), reward=spread)
+    first = trainer.ppo_step(PROMPTS[:4])
+    assert first["metrics"]["kl"] == 0.0, "scored by the same pass as the reference"
+    assert first["metrics"]["sampler_mismatch"] < AGREES
+    second = trainer.ppo_step(PROMPTS[:4])["sa_pairs"]
+    assert torch.equal(second.column("logprob_policy"), second.column("logprob_sampler"))
+    generate = trainer.generator.generate
+
+    def careless(prompts: Any) -> Any:
+        texts, logprobs = generate(prompts)
+        return texts, [values + 0.01 for values in logprobs]
+
+    trainer.generator.generate = careless  # type: ignore[method-assign]
+    third = trainer.ppo_step(PROMPTS[:4])
+    assert third["metrics"]["sampler_mismatch"] == pytest.approx(0.01, rel=0.01)
+    fourth = trainer.ppo_step(PROMPTS[:4])["sa_pairs"]
+    torch.testing.assert_close(
+        fourth.column("logprob_policy") + 0.01, fourth.column("logprob_sampler"), rtol=1e-4, atol=1e-5
+    )
 
 
 @acts("max_skipped_updates")

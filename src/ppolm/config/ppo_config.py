@@ -132,8 +132,9 @@ class PPOConfig(ModelSettings):
     """Sample among the most likely tokens that together reach this probability. 1: all."""
     rollout_tokens: int = 32768
     """Tokens (prompt and room for the response, padded) sampled at once. Bounds the KV cache; changes no response."""
-    recompute_logprobs: bool = True
-    """Score the policy by the same pass as the reference: KL is exactly 0 at step 0. Off: the sampler's numbers."""
+    recompute_logprobs: Literal["auto", "always", "never"] = "auto"
+    """Score the policy by the same pass as the reference, or take the sampler's numbers. auto: scored until the sampler
+    was seen to agree to 1e-4, as it does in float32, and again if it no longer does."""
 
     # ---- Data -------------------------------------------------------------------------------------------------------
     prompts: str | None = None

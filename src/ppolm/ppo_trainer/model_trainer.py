@@ -35,6 +35,9 @@ class ModelTrainer:
         self.random = torch.Generator().manual_seed(config.seed)
         self.metrics: dict[str, float] = {}
         """Means over the updates since ``set_step``."""
+        self.mismatch = 0.0
+        """Largest |log π_new − log π_old| of the last policy update. In the first update of a step nothing has moved
+        yet: what is not 0 there is rounding between the pass that gave ``logprob_policy`` and this one."""
 
         def updater(name: str, model: BaseModel, rate: float) -> Updater:
             rules = (config.adam_eps, config.weight_decay, config.max_grad_norm, config.max_skipped_updates)
@@ -57,6 +60,8 @@ class ModelTrainer:
         for pairs in self._minibatches(sa_pairs):
             update = self._policy_update(pairs)
             means.add(update, weight=len(pairs))
+            if "first_mismatch" not in self.metrics:
+                self.metrics["first_mismatch"] = self.mismatch
             if self._too_far(update):
                 self.metrics["early_stop"] = 1.0
                 break
@@ -90,12 +95,14 @@ class ModelTrainer:
         config, sums, count = self.config, RunningMeans(), len(pairs)
         clip_high = config.clip_epsilon if config.clip_epsilon_high is None else config.clip_epsilon_high
         self.policy.activate(trainable=True)
+        self.mismatch = 0.0
 
         def loss(batch: Microbatch) -> Tensor:
             new, entropy = self.policy.token_logprobs(
                 batch, config.temperature, entropy="train" if config.entropy_coef else "measure"
             )
             old, ref, advantage = _columns(pairs, batch, "logprob_policy", "logprob_ref", "advantage")
+            self.mismatch = max(self.mismatch, float((new.detach() - old).abs().max()))
             ratio = policy_ratio(new, old)
             terms = ppo_clip_loss(ratio, advantage, config.clip_epsilon, clip_high, config.dual_clip)
             if self.kl.loss_coef:

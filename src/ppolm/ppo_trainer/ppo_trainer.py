@@ -67,9 +67,10 @@ class PPOTrainer:
         self.generator = generator or Generator(
             policy, setup, Sampling.of(config), config.seed, config.samples_per_prompt
         )
-        self.attributor = attributor or TokenAttributor(
-            policy, sft, config.temperature, budget, config.recompute_logprobs
-        )
+        # Older rollouts in the update would hide how far sampler and scorer are apart.
+        watched = config.recompute_logprobs != "auto" or config.replay_rollouts == 1
+        recompute = config.recompute_logprobs if watched else "always"
+        self.attributor = attributor or TokenAttributor(policy, sft, config.temperature, budget, recompute)
         self.sequence_generator = SequenceGenerator(self.generator, self.attributor)
         self.reward_computer = reward_computer or RewardComputer(
             build_rewards(config, self.models.ensemble or self.models.reward, reward),
@@ -117,6 +118,7 @@ class PPOTrainer:
         self.step += 1
         metrics = step_metrics(self, sa_pairs, rewards, policy_loss, value_loss) | clock.seconds
         self.kl.observe(metrics["kl"], sa_pairs.num_sequences)
+        self.attributor.observe(metrics["sampler_mismatch"])
         return {
             "generated_texts": texts,
             "rewards": rewards,

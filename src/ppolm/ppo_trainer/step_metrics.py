@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Iterator, Sequence
@@ -34,12 +35,18 @@ def table_metrics(pairs: SAPairs, rewards: Sequence[Score], value_target: str) -
     }
 
 
+def sampler_mismatch(trainer: PPOTrainer, pairs: SAPairs) -> float:
+    """Largest difference between a log-probability of the sampler and of the scorer; NaN if no pass could tell."""
+    if trainer.attributor.recomputes:
+        return float((pairs.column("logprob_sampler") - pairs.column("logprob_policy")).abs().max())
+    return trainer.model_trainer.metrics.get("first_mismatch", math.nan)
+
+
 def step_metrics(
     trainer: PPOTrainer, pairs: SAPairs, rewards: Sequence[Score], policy_loss: float, value_loss: float
 ) -> dict[str, Any]:
     """All numbers of the step that just ended."""
     model_trainer, rewarder = trainer.model_trainer, trainer.reward_computer
-    mismatch = (pairs.column("logprob_sampler") - pairs.column("logprob_policy")).abs()
     metrics: dict[str, Any] = {"step": trainer.step}
     metrics |= table_metrics(pairs, rewards, trainer.config.value_target)
     metrics |= {"policy_loss": policy_loss, "value_loss": value_loss}
@@ -50,7 +57,7 @@ def step_metrics(
         "value_learning_rate": model_trainer.value_updater.learning_rate,
         "skipped_updates": model_trainer.policy_updater.skipped + model_trainer.value_updater.skipped,
         "reward_failures": rewarder.failures,
-        "sampler_mismatch": float(mismatch.max()),
+        "sampler_mismatch": sampler_mismatch(trainer, pairs),
         "buffer_tokens": len(trainer.buffer),
         "evicted_tokens": trainer.buffer.evicted_tokens,
     }

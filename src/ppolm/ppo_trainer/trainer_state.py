@@ -31,6 +31,7 @@ def save_state(trainer: PPOTrainer, evaluator: Evaluator | None, folder: Path, *
     state = {
         "step": trainer.step,
         **scale_state(trainer),
+        "sampler_agrees": trainer.attributor.sampler_agrees,
         "reward_failures": trainer.reward_computer.failures,
         "evicted_tokens": trainer.buffer.evicted_tokens,
         "updaters": {updater.name: updater.state_dict() for updater in _updaters(trainer)},
@@ -56,6 +57,7 @@ def load_state(trainer: PPOTrainer, evaluator: Evaluator | None, folder: Path) -
             generators[name].set_state(value)
         trainer.step = int(state["step"])
         load_scale_state(trainer, state)
+        trainer.attributor.sampler_agrees = bool(state["sampler_agrees"])
         trainer.reward_computer.failures = int(state["reward_failures"])
         trainer.buffer.evicted_tokens = int(state["evicted_tokens"])
         tokenizer = trainer.models.setup.tokenizer

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -13,16 +15,37 @@ from ppolm.rollout.generated_text import GeneratedText
 from ppolm.token_attribution.sa_pair_builder import build_sa_pairs
 from ppolm.token_attribution.sa_pairs import SAPairs
 
+AGREES = 1e-4
+"""Largest difference of a log-probability between sampler and scorer that is called agreement. Rounding in float32
+stays far below it, in bfloat16 far above."""
+
 
 class TokenAttributor:
     """Attributes to each token what policy and reference thought of it."""
 
     def __init__(
-        self, policy: PolicyModel, sft: SFTModel, temperature: float, token_budget: int, recompute_logprobs: bool
+        self,
+        policy: PolicyModel,
+        sft: SFTModel,
+        temperature: float,
+        token_budget: int,
+        recompute_logprobs: Literal["auto", "always", "never"],
     ) -> None:
         self.policy, self.sft = policy, sft
         self.temperature, self.token_budget = temperature, token_budget
         self.recompute_logprobs = recompute_logprobs
+        self.sampler_agrees = False
+        """Whether the last step showed it; nothing but ``observe`` changes it."""
+
+    @property
+    def recomputes(self) -> bool:
+        """Whether the policy is scored, rather than believed what the sampler said."""
+        return self.recompute_logprobs == "always" or (self.recompute_logprobs == "auto" and not self.sampler_agrees)
+
+    def observe(self, mismatch: float) -> None:
+        """Take note of how far sampler and scorer were apart in a training step; NaN: it could not be measured."""
+        if not math.isnan(mismatch):
+            self.sampler_agrees = mismatch <= AGREES
 
     def extract_pairs(
         self, text: GeneratedText | Sequence[GeneratedText], logprobs: Tensor | Sequence[Tensor]
@@ -30,8 +53,8 @@ class TokenAttributor:
         """The table of one or more responses with ``logprob_policy``, ``logprob_ref`` and ``logprob_sampler``.
 
         Sampling runs token by token with a cache, scoring runs whole sequences: their roundings differ. Policy and
-        reference are therefore scored by the same pass over the same microbatches (unless ``recompute_logprobs`` is
-        off), so that equal models have a KL of exactly 0.
+        reference are therefore scored by the same pass over the same microbatches, so that equal models have a KL of
+        exactly 0, unless the sampler was seen to agree, or ``recompute_logprobs`` says otherwise.
         """
         if isinstance(text, GeneratedText):
             text, logprobs = [text], [torch.as_tensor(logprobs)]
@@ -44,7 +67,7 @@ class TokenAttributor:
         if self.policy.adapters.trunk is not None:
             self.policy.adapters.trunk.forget()
         logprob_policy = pairs.columns["logprob_sampler"]
-        if self.recompute_logprobs:
+        if self.recomputes:
             logprob_policy = self.policy.logprobs(sequences, self.temperature, self.token_budget)
         logprob_ref = self.sft.logprobs(sequences, self.temperature, self.token_budget)
         return pairs.with_columns(logprob_policy=logprob_policy, logprob_ref=logprob_ref)

@@ -1,0 +1,53 @@
+"""How many operations scoring and training take at a shape: matrix products only, counted, not measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bench.shapes import SHAPES
+
+
+@dataclass(frozen=True)
+class Work:
+    """A PPO step: how many responses to how many prompts, their lengths, and what trains."""
+
+    shape: str
+    prompt: float
+    response: float
+    batch: int
+    samples: int = 1
+    epochs: int = 1
+    layers: int | None = None
+
+    @property
+    def tokens(self) -> float:
+        """Tokens of one pass over all sequences, a prompt once for its samples."""
+        return self.batch / self.samples * self.prompt + self.batch * self.response
+
+    @property
+    def block(self) -> float:
+        """Operations of one block per token: 2 per weight of its linear layers, and attention over what it sees."""
+        shape = SHAPES[self.shape]
+        width, heads = shape["hidden_size"], shape["num_attention_heads"] * shape["head_dim"]
+        kv = shape["num_key_value_heads"] * shape["head_dim"]
+        weights = width * (heads + 2 * kv) + heads * width + 3 * width * shape["intermediate_size"]
+        seen = (self.prompt + self.response) / 2
+        return 2 * weights + 4 * heads * seen
+
+    @property
+    def logits(self) -> float:
+        """Operations of the output matrix for all response tokens."""
+        shape = SHAPES[self.shape]
+        return 2 * shape["hidden_size"] * shape["vocab_size"] * self.batch * self.response
+
+    def scoring(self) -> float:
+        """Policy, reference, value and reward: the layers below the trained ones once for all four."""
+        depth = SHAPES[self.shape]["num_hidden_layers"]
+        upper = depth if self.layers is None else self.layers
+        return self.tokens * self.block * ((depth - upper) + 4 * upper) + 2 * self.logits
+
+    def training(self) -> float:
+        """Policy and value in every epoch: forward, and backward to the inputs (the weights are frozen)."""
+        upper = SHAPES[self.shape]["num_hidden_layers"] if self.layers is None else self.layers
+        # Logits are made twice, unless they fit at once: they are not kept for the backward pass.
+        return self.epochs * (2 * 2 * self.tokens * self.block * upper + 3 * self.logits)
