@@ -11,6 +11,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
+from ppolm.base_setup.attention import use_grouped_attention
 from ppolm.base_setup.cpu_bfloat16 import make_bfloat16_safe
 from ppolm.base_setup.device import resolve_device, resolve_dtype
 from ppolm.base_setup.tokenizer_setup import TokenizerSetup
@@ -31,6 +32,7 @@ class BaseModelSetup:
             make_bfloat16_safe()
         source = model_path(self.name)
         self.causal_lm = load_causal_lm(source, self.dtype, config.trust_remote_code).to(self.device)
+        use_grouped_attention(self.causal_lm)
         self.causal_lm.name_or_path = self.name  # adapters name their base as the user does
         self.causal_lm.eval().requires_grad_(False)
         self.text_config = self.causal_lm.config.get_text_config()

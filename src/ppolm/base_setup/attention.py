@@ -1,0 +1,50 @@
+"""Attention in which several query heads share keys and values, without copying these for every head."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+NAME = "ppolm_grouped"
+
+
+def grouped_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **options: Any,
+) -> tuple[Tensor, None]:
+    """softmax(q kᵀ · scale) v as the library's own, which copies keys and values as soon as there is a mask.
+
+    A single new token: the heads of a group are the rows of one small product. Whole sequences: torch shares the heads.
+    """
+    batch, heads, length, width = query.shape
+    shared = key.shape[1]
+    extras = [name for name in ("position_bias", "cache", "softcap", "s_aux") if options.get(name) is not None]
+    if shared == heads or attention_mask is None or extras:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **options)
+    if length == 1:
+        rows = query.reshape(batch, shared, heads // shared, width)
+        mask = attention_mask.expand(-1, -1, heads // shared, -1)
+        answer = scaled_dot_product_attention(rows, key, value, mask, dropout, scale=scaling)
+        return answer.reshape(batch, 1, heads, -1), None
+    answer = scaled_dot_product_attention(query, key, value, attention_mask, dropout, scale=scaling, enable_gqa=True)
+    return answer.transpose(1, 2).contiguous(), None
+
+
+def use_grouped_attention(model: PreTrainedModel) -> None:
+    """Let a model that uses torch's attention on the CPU use this one."""
+    if model.device.type == "cpu" and model.config._attn_implementation == "sdpa":
+        ALL_ATTENTION_FUNCTIONS.register(NAME, grouped_attention)
+        ALL_MASK_ATTENTION_FUNCTIONS.register(NAME, sdpa_mask)
+        model.set_attn_implementation(NAME)
