@@ -31,7 +31,7 @@ types: setup
 test: setup
 	$(RUN) pytest -n auto --dist loadfile
 
-bench: setup  ## the table's stages on a million rows, then PPO steps beside TRL's; FLAGS=--quick takes two minutes
+bench: setup  ## the table's stages on a million rows, then PPO steps beside TRL's; FLAGS=--quick for two small cases
 	$(RUN) python bench/table_stages.py
 	UV="$(UV)" $(RUN) python -m bench.compare $(FLAGS)
 

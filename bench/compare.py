@@ -1,7 +1,7 @@
 """Ours and the peer on the same shapes, in turns, each in an environment of its own.
 
-make bench                      all cases (about an hour on two cores)
-make bench FLAGS=--quick        two small ones in about two minutes
+make bench                      all cases
+make bench FLAGS=--quick        two small ones
 make bench FLAGS="--cases F G"
 """
 
@@ -60,11 +60,12 @@ def compare(case: Case, rounds: int, threads: int) -> dict[str, Any]:
     return row
 
 
-def limit_shares(case: Case, seconds: dict[str, float], gflops: float) -> dict[str, float]:
+def limit_shares(case: Case, seconds: dict[str, float], gflops: float, recomputed: bool) -> dict[str, float]:
     """Operations per second of scoring and training, as a share of the fastest matrix product."""
     given = side_parser(None).parse_args([*case.flags, *case.ours])
     prompt = (given.shortest + given.longest) / 2
-    work = Work(given.shape, prompt, given.response, given.batch, given.samples, given.epochs, given.layers)
+    sizes = (given.shape, prompt, given.response, given.batch, given.samples)
+    work = Work(*sizes, given.epochs, given.layers, recomputed)
     return {
         "scoring": round(work.scoring() / seconds["scoring"] / 1e9 / gflops, 2),
         "training": round(work.training() / seconds["optimisation"] / 1e9 / gflops, 2),
@@ -89,7 +90,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    flags.add_argument("--cases", nargs="*", default=None, help="names of cases; default: all")
+    flags.add_argument("--cases", nargs="+", choices=[case.name for case in CASES], help="default: all")
     flags.add_argument("--quick", action="store_true")
     flags.add_argument("--rounds", type=int, default=1, help="how often the sides take turns")
     flags.add_argument("--threads", type=int, default=2)
@@ -107,7 +108,8 @@ def main() -> None:
     for case in cases:
         row = compare(case, given.rounds, given.threads)
         if "ours" in row:
-            row["limit_shares"] = limit_shares(case, row["ours"], limits[dtypes[case.name]])
+            recomputed = row["runs"]["ours"][0]["recomputed"]
+            row["limit_shares"] = limit_shares(case, row["ours"], limits[dtypes[case.name]], recomputed)
         rows.append(row)
         given.output.write_text(json.dumps({"gemm_gflops": limits, "busy": busy, "cases": rows}, indent=1))
     print(table(rows))

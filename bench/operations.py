@@ -18,6 +18,8 @@ class Work:
     samples: int = 1
     epochs: int = 1
     layers: int | None = None
+    recomputed: bool = True
+    """Whether the policy is scored too, instead of believing the sampler."""
 
     @property
     def tokens(self) -> float:
@@ -41,13 +43,16 @@ class Work:
         return 2 * shape["hidden_size"] * shape["vocab_size"] * self.batch * self.response
 
     def scoring(self) -> float:
-        """Policy, reference, value and reward: the layers below the trained ones once for all four."""
+        """Reference, value, reward and, if it is recomputed, policy: the layers below the trained ones once for all."""
         depth = SHAPES[self.shape]["num_hidden_layers"]
         upper = depth if self.layers is None else self.layers
-        return self.tokens * self.block * ((depth - upper) + 4 * upper) + 2 * self.logits
+        roles = 4 if self.recomputed else 3
+        return self.tokens * self.block * ((depth - upper) + roles * upper) + (roles - 2) * self.logits
 
     def training(self) -> float:
-        """Policy and value in every epoch: forward, and backward to the inputs (the weights are frozen)."""
+        """Policy and value in every epoch: forward, and backward to the inputs (the weights are frozen).
+
+        Logits that are made again in the backward pass, because they were not kept, do not count as work.
+        """
         upper = SHAPES[self.shape]["num_hidden_layers"] if self.layers is None else self.layers
-        # Logits are made twice, unless they fit at once: they are not kept for the backward pass.
-        return self.epochs * (2 * 2 * self.tokens * self.block * upper + 3 * self.logits)
+        return self.epochs * (2 * 2 * self.tokens * self.block * upper + 2 * self.logits)

@@ -109,6 +109,7 @@ def main() -> None:
         "steps_s": [round(one["total"], 3) for one in steps],
         "peak_rss_gib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 3),
         "sampler_mismatch": metrics["sampler_mismatch"],
+        "recomputed": trainer.attributor.recomputes,
         "response_length": metrics["response_length"],
     }
     print(json.dumps(answer))

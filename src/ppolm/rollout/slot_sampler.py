@@ -112,7 +112,7 @@ class SlotSampler:
         self.running[rows] = ~self.ended[owners] & (step + 1 < self.sampling.max_new_tokens)
 
     def _let_out(self) -> None:
-        """Move the running rows together once enough have finished, or when others wait for their place."""
+        """Move the running rows together once enough have finished: it makes room for those that wait, too."""
         alive = int(self.running.sum())
         if alive == len(self.running) or (alive > CROWDED * len(self.running)):
             return
