@@ -42,3 +42,18 @@ CASES = (
     ),
 )
 QUICK = ("A", "B, both")
+
+GENERATION = {
+    "4.2M, prompts 75 to 300, up to 128 tokens, 32 at once": [
+        *("--shape", "small", "--shortest", "75", "--longest", "300", "--response", "128", "--batch", "32")
+    ],
+    "the same, 4 samples per prompt": [
+        *("--shape", "small", "--shortest", "75", "--longest", "300", "--response", "128", "--batch", "32"),
+        *("--samples", "4"),
+    ],
+    "0.6B in bfloat16, prompts 64 to 200, up to 64 tokens, 8 at once": [
+        *("--shape", "qwen3-0.6b", "--dtype", "bfloat16", "--shortest", "64", "--longest", "200"),
+        *("--response", "64", "--batch", "8", "--ending", "0.04", "--steps", "2"),
+    ],
+}
+"""Flags of generation alone."""

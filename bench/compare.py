@@ -1,45 +1,34 @@
 """Ours and the peer on the same shapes, in turns, each in an environment of its own.
 
-make bench                      all cases
-make bench FLAGS=--quick        two small ones
-make bench FLAGS="--cases F G"
+make bench                      everything: all cases, generation alone, growth curves
+make bench FLAGS=--quick        two small cases
+make bench FLAGS="--cases F G"  these cases
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import shlex
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import AutoModelForCausalLM
 
-from bench.cases import CASES, QUICK, Case
-from bench.machine import busy_programs, gemm_gflops
-from bench.operations import Work
+from bench.cases import CASES, GENERATION, QUICK, Case
+from bench.growth import CURVES
+from bench.machine import busy_programs
+from bench.plot import draw
+from bench.shapes import LORA_R, model_config
 from bench.shapes import parser as side_parser
+from bench.sides import ROOT, run
+from bench.tables import PHASES, case_table, generation_table, growth_table
 from ppolm.base_setup.cpu_bfloat16 import make_bfloat16_safe
-
-ROOT = Path(__file__).resolve().parent.parent
-UV = shlex.split(os.environ.get("UV", "uv"))
-PEER = [*UV, "run", "--no-project", "--quiet", "--with", "trl==1.12.0", "--with", "peft", "--with", "torch"]
-PHASES = ("generation", "scoring", "optimisation", "total")
-
-
-def run(side: str, flags: list[str]) -> dict[str, Any]:
-    """One program, its JSON line; what it says on the way is shown."""
-    command = [sys.executable] if side == "ours" else [*PEER, "python"]
-    module = "bench.ours" if side == "ours" else "bench.trl_ppo"
-    print(f"  {side} ...", file=sys.stderr, flush=True)
-    answer = subprocess.run([*command, "-m", module, *flags], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
-    if answer.returncode:
-        return {"failed": answer.returncode}
-    found: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
-    return found
+from ppolm.config import PPOConfig
+from ppolm.estimate.machine import gemm_gflops
+from ppolm.estimate.model_shape import shape_of
+from ppolm.estimate.operations import Work
 
 
 def compare(case: Case, rounds: int, threads: int) -> dict[str, Any]:
@@ -56,6 +45,7 @@ def compare(case: Case, rounds: int, threads: int) -> dict[str, Any]:
     for side, runs in found.items():
         row[side] = min((one["best_step_s"] for one in runs), key=lambda seconds: seconds["total"])
         row[f"{side}_gib"] = max(one["peak_rss_gib"] for one in runs)
+    row["estimated_gib"] = found["ours"][0]["estimated_gib"]
     row["ratio"] = {phase: round(row["peer"][phase] / row["ours"][phase], 2) for phase in PHASES}
     return row
 
@@ -64,55 +54,92 @@ def limit_shares(case: Case, seconds: dict[str, float], gflops: float, recompute
     """Operations per second of scoring and training, as a share of the fastest matrix product."""
     given = side_parser(None).parse_args([*case.flags, *case.ours])
     prompt = (given.shortest + given.longest) / 2
-    sizes = (given.shape, prompt, given.response, given.batch, given.samples)
-    work = Work(*sizes, given.epochs, given.layers, recomputed)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(model_config(given.shape))
+    shape = shape_of(model, PPOConfig(lora_r=LORA_R, trainable_layers=given.layers))
+    sizes = (prompt, given.response, given.batch, given.samples, given.epochs)
+    work = Work(shape, *sizes, recomputed=recomputed)
     return {
         "scoring": round(work.scoring() / seconds["scoring"] / 1e9 / gflops, 2),
         "training": round(work.training() / seconds["optimisation"] / 1e9 / gflops, 2),
     }
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    """The comparison as Markdown."""
-    lines = ["| case | peer s | ours s | ratio | at least | generation | scoring | update | peer GiB | ours GiB |"]
-    lines.append("|---|" + "---:|" * 9)
-    for row in rows:
-        if "ratio" not in row:
-            lines.append(f"| {row['case']} | failed | | | | | | | | |")
-            continue
-        ratio = row["ratio"]
-        cells = [f"{row['peer']['total']:.2f}", f"{row['ours']['total']:.2f}", f"**{ratio['total']}**"]
-        cells += [str(row["target"]), *(str(ratio[phase]) for phase in PHASES[:3])]
-        cells += [f"{row['peer_gib']:.1f}", f"{row['ours_gib']:.1f}"]
-        lines.append(f"| {row['case']} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+def run_cases(names: list[str] | None, rounds: int, threads: int, limits: dict[str, float]) -> list[dict[str, Any]]:
+    """The rows of the comparison, by case."""
+    rows = []
+    for case in (case for case in CASES if names is None or case.name in names):
+        row = compare(case, rounds, threads)
+        if "ours" in row:
+            dtype = side_parser(None).parse_args(case.flags).dtype
+            recomputed = row["runs"]["ours"][0]["recomputed"]
+            row["limit_shares"] = limit_shares(case, row["ours"], limits[dtype], recomputed)
+        rows.append(row)
+    return rows
+
+
+def run_growth(threads: int) -> list[dict[str, Any]]:
+    """Seconds of a step of both sides along every curve."""
+    curves = []
+    for curve in CURVES:
+        print(f"growth: {curve.name}", file=sys.stderr, flush=True)
+        points = []
+        for value in curve.values:
+            flags = [*curve.flags_at(value), "--threads", str(threads)]
+            sides = ("peer", "ours") if curve.peer else ("ours",)
+            found = {side: run(side, flags) for side in sides}
+            totals = {side: one["best_step_s"]["total"] for side, one in found.items() if "failed" not in one}
+            points.append({"value": value, **totals})
+        curves.append({"name": curve.name, "points": points})
+    return curves
+
+
+def measure_limits(threads: int) -> dict[str, float]:
+    """GFLOPS of the fastest matrix product in each precision."""
+    torch.set_num_threads(threads)
+    make_bfloat16_safe()  # what it sets in the environment holds for both sides
+    names = ("float32", "bfloat16")
+    return {name: gemm_gflops(getattr(torch, name), torch.device("cpu"), seconds=2.0) for name in names}
 
 
 def main() -> None:
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    flags.add_argument("--cases", nargs="+", choices=[case.name for case in CASES], help="default: all")
-    flags.add_argument("--quick", action="store_true")
+    flags.add_argument("--cases", nargs="+", choices=[case.name for case in CASES], help="only these")
+    flags.add_argument("--generation", action="store_true", help="only generation beside Hugging Face's generate")
+    flags.add_argument("--growth", action="store_true", help="only the growth curves")
+    flags.add_argument("--quick", action="store_true", help="only two small cases")
     flags.add_argument("--rounds", type=int, default=1, help="how often the sides take turns")
     flags.add_argument("--threads", type=int, default=2)
     flags.add_argument("--output", type=Path, default=ROOT / "bench" / "results.json")
     given = flags.parse_args()
-    names = QUICK if given.quick else given.cases
-    cases = [case for case in CASES if names is None or case.name in names]
+    names = list(QUICK) if given.quick else given.cases
+    everything = not (names or given.generation or given.growth)
     busy = busy_programs()
     if busy:
         print(f"warning: other programs are busy, so timings mean little: {busy}", file=sys.stderr)
-    make_bfloat16_safe()  # what it sets in the environment holds for both sides
-    dtypes = {case.name: side_parser(None).parse_args(case.flags).dtype for case in cases}
-    limits = {name: gemm_gflops(getattr(torch, name), given.threads) for name in sorted(set(dtypes.values()))}
-    rows = []
-    for case in cases:
-        row = compare(case, given.rounds, given.threads)
-        if "ours" in row:
-            recomputed = row["runs"]["ours"][0]["recomputed"]
-            row["limit_shares"] = limit_shares(case, row["ours"], limits[dtypes[case.name]], recomputed)
-        rows.append(row)
-        given.output.write_text(json.dumps({"gemm_gflops": limits, "busy": busy, "cases": rows}, indent=1))
-    print(table(rows))
+    results: dict[str, Any] = {"gemm_gflops": measure_limits(given.threads), "busy": busy}
+    print("GFLOPS of the fastest matrix product:", {k: round(v) for k, v in results["gemm_gflops"].items()})
+    tables = []
+
+    def keep(name: str, rows: list[dict[str, Any]], table: str) -> None:
+        """After each part: an interrupted comparison has shown what it had."""
+        results[name] = rows
+        tables.append(table)
+        print(table, flush=True)
+        given.output.write_text(json.dumps(results, indent=1))
+
+    if names or everything:
+        rows = run_cases(names, given.rounds, given.threads, results["gemm_gflops"])
+        keep("cases", rows, case_table(rows))
+    if given.generation or everything:
+        rows = [{"case": name} | run("generation", more) for name, more in GENERATION.items()]
+        keep("generation", rows, generation_table(rows))
+    if given.growth or everything:
+        rows = run_growth(given.threads)
+        keep("growth", rows, growth_table(rows))
+    picture = given.output.with_suffix(".png")
+    draw(results, picture)
+    print(f"Written: {given.output}, {picture}")
 
 
 if __name__ == "__main__":

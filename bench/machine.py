@@ -1,4 +1,4 @@
-"""What the machine can do at most, and whether anything else is using it."""
+"""Whether anything else is using the machine."""
 
 from __future__ import annotations
 
@@ -6,23 +6,9 @@ import os
 import time
 
 import psutil
-import torch
 
 BUSY = 0.2
 """Share of one core, used by other programs, from which timings are no longer to be trusted."""
-
-
-def gemm_gflops(dtype: torch.dtype, threads: int, seconds: float = 2.0) -> float:
-    """The fastest of repeated large matrix products, in 10⁹ operations per second."""
-    torch.set_num_threads(threads)
-    rows, inner, columns = 1024, 1024, 3072
-    left, right = torch.randn(rows, inner).to(dtype), torch.randn(columns, inner).to(dtype)
-    best, end = float("inf"), time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        start = time.perf_counter()
-        torch.nn.functional.linear(left, right)
-        best = min(best, time.perf_counter() - start)
-    return 2 * rows * inner * columns / best / 1e9
 
 
 def busy_programs(seconds: float = 1.0) -> dict[str, float]:

@@ -23,6 +23,8 @@ from bench.shapes import LORA_R, TEMPERATURE, make_prompts, make_tokenizer, mode
 from ppolm.base_setup.model_setup import setup_models
 from ppolm.config import PPOConfig
 from ppolm.data.prompts import Prompt
+from ppolm.estimate.memory import Lengths, step_memory
+from ppolm.estimate.model_shape import shape_of
 from ppolm.ppo_trainer import PPOTrainer
 from ppolm.rollout.generator import Generator
 from ppolm.rollout.sampling import Sampling
@@ -62,10 +64,6 @@ def main() -> None:
     transformers.utils.logging.disable_progress_bar()
     torch.set_num_threads(given.threads)
     with tempfile.TemporaryDirectory() as folder:
-        torch.manual_seed(0)
-        dtype = getattr(torch, given.dtype)
-        transformers.AutoModelForCausalLM.from_config(model_config(given.shape), dtype=dtype).save_pretrained(folder)
-        make_tokenizer().save_pretrained(folder)
         config = PPOConfig(
             model_name=folder,
             dtype=given.dtype,
@@ -83,6 +81,14 @@ def main() -> None:
             top_k=0,
             top_p=1.0,
         )
+        dtype = getattr(torch, given.dtype)
+        with torch.device("meta"):
+            shape = shape_of(transformers.AutoModelForCausalLM.from_config(model_config(given.shape)), config)
+        lengths = Lengths(given.longest, (given.shortest + given.longest) / 2)
+        estimated = step_memory(shape, config, lengths, dtype, adapters=3).peak
+        torch.manual_seed(0)
+        transformers.AutoModelForCausalLM.from_config(model_config(given.shape), dtype=dtype).save_pretrained(folder)
+        make_tokenizer().save_pretrained(folder)
         models = setup_models(config)
     sampling = Sampling.of(config)
     generator = IdGenerator(models.policy, models.setup, sampling, config.seed, config.samples_per_prompt)
@@ -108,6 +114,7 @@ def main() -> None:
         "best_step_s": {name: round(value, 3) for name, value in best.items()},
         "steps_s": [round(one["total"], 3) for one in steps],
         "peak_rss_gib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 3),
+        "estimated_gib": round(estimated / 2**30, 3),
         "sampler_mismatch": metrics["sampler_mismatch"],
         "recomputed": trainer.attributor.recomputes,
         "response_length": metrics["response_length"],

@@ -11,7 +11,7 @@ from ppolm.config import PPOConfig
 def make_sft_adapter(config: PPOConfig, folder: Path) -> Path:
     """Save a LoRA adapter with random weights on all its matrices."""
     adapters = AdapterSet(BaseModelSetup(config))
-    adapters.create("policy", new_lora_config(config, adapters.setup))
+    adapters.create("policy", new_lora_config(config, adapters.setup.causal_lm))
     random = torch.Generator().manual_seed(7)
     for parameter in adapters.parameters("policy").values():
         parameter.copy_(torch.randn(parameter.shape, generator=random) * 0.2)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
-import torch
 
-from bench import ours
-from bench.cases import CASES, QUICK
-from bench.compare import PHASES, limit_shares, table
-from bench.machine import busy_programs, gemm_gflops
-from bench.operations import Work
-from bench.shapes import SHAPES, make_prompts, model_config, parser
+from bench import compare, generation, ours, sides
+from bench.cases import CASES, GENERATION, QUICK
+from bench.compare import limit_shares
+from bench.growth import CURVES
+from bench.machine import busy_programs
+from bench.plot import draw
+from bench.shapes import make_prompts, parser
 from bench.table_stages import measure
+from bench.tables import PHASES, case_table
 
 
 def test_table_benchmark_times_every_stage_on_the_rows_asked_for() -> None:
@@ -48,34 +51,73 @@ def test_every_case_is_understood_by_both_sides() -> None:
     assert set(QUICK) <= {case.name for case in CASES}
 
 
-def test_operations_are_two_per_weight_and_token() -> None:
-    from transformers import AutoModelForCausalLM
-
-    model = AutoModelForCausalLM.from_config(model_config("tiny"))
-    linear = [p for name, p in model.named_parameters() if "proj" in name and p.dim() == 2]
-    work = Work("tiny", prompt=10, response=0, batch=1)
-    attention = 4 * 64 * 5 * SHAPES["tiny"]["num_hidden_layers"]
-    assert work.block * SHAPES["tiny"]["num_hidden_layers"] == 2 * sum(p.numel() for p in linear) + attention
-    whole, top = (Work("small", 100, 20, batch=8, samples=2, layers=layers) for layers in (None, 1))
-    assert whole.tokens == 4 * 100 + 8 * 20
-    assert top.scoring() - 2 * top.logits == pytest.approx((whole.scoring() - 2 * whole.logits) * 7 / 16)
-    assert top.training() - 2 * top.logits == pytest.approx((whole.training() - 2 * whole.logits) / 4)
-    believed = Work("small", 100, 20, batch=8, samples=2, recomputed=False)
-    assert whole.scoring() - believed.scoring() == pytest.approx(whole.tokens * whole.block * 4 + whole.logits)
+def test_every_curve_and_generation_case_is_understood() -> None:
+    for curve in CURVES:
+        for value in curve.values:
+            given = parser(None).parse_args(curve.flags_at(value))
+            assert getattr(given, curve.flags[0].removeprefix("--")) == value
+            assert given.batch % given.samples == 0
+    assert all("--response" in flags for flags in GENERATION.values())
 
 
 def test_the_table_has_a_line_for_each_case_and_says_what_failed() -> None:
     seconds = dict.fromkeys(PHASES, 2.0)
     row = {"case": "A", "target": 1.5, "peer": seconds, "ours": seconds, "ratio": dict.fromkeys(PHASES, 1.0)}
-    text = table([row | {"peer_gib": 1.2, "ours_gib": 0.8}, {"case": "F"}])
-    assert "| A | 2.00 | 2.00 | **1.0** | 1.5 | 1.0 | 1.0 | 1.0 | 1.2 | 0.8 |" in text
+    sizes = {"peer_gib": 1.2, "ours_gib": 0.8, "estimated_gib": 0.9}
+    text = case_table([row | sizes | {"limit_shares": {"scoring": 0.5, "training": 0.25}}, {"case": "F"}])
+    assert "| A | 2.00 | 2.00 | **1.00** | 1.5 | 1.00 | 1.00 | 1.00 | 1.2 | 0.8 | 0.9 | 50 % | 25 % |" in text
     assert "| F | failed |" in text
     shares = limit_shares(CASES[0], seconds | {"scoring": 1.0, "optimisation": 1.0}, gflops=100.0, recomputed=True)
     assert 0 < shares["scoring"] < shares["training"]
 
 
-def test_the_machine_is_measured() -> None:
-    assert gemm_gflops(torch.float32, threads=1, seconds=0.05) > 0.1
+def test_the_whole_comparison_writes_figures_tables_and_a_picture(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """With programs that answer at once: what they measure is tested above."""
+
+    def answer(side: str, _: list[str]) -> dict[str, Any]:
+        if side == "generation":
+            rates = {"ours": 200.0, "generate": 100.0, "generate, no adapter": 160.0}
+            return {"tokens_per_second": rates, "ratio": {"generate": 2.0, "generate, no adapter": 1.25}}
+        seconds = dict.fromkeys(PHASES, 4.0 if side == "peer" else 2.0)
+        return {"best_step_s": seconds, "peak_rss_gib": 1.0, "estimated_gib": 1.1, "recomputed": True}
+
+    monkeypatch.setattr(compare, "run", answer)
+    monkeypatch.setattr(compare, "measure_limits", lambda _: {"float32": 100.0, "bfloat16": 200.0})
+    monkeypatch.setattr(sys, "argv", ["compare", "--output", str(tmp_path / "results.json")])
+    compare.main()
+    printed = capsys.readouterr().out
+    assert all(f"| {case.name} | 4.00 | 2.00 | **2.00** |" in printed for case in CASES)
+    assert all(name in printed for name in GENERATION)
+    assert all(f"| {curve.name} | {curve.values[0]}: " in printed for curve in CURVES)
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert len(results["cases"]) == len(CASES)
+    assert len(results["growth"]) == len(CURVES)
+    assert (tmp_path / "results.png").stat().st_size > 10_000
+    draw({"cases": results["cases"][:2]}, tmp_path / "few.png")
+    assert (tmp_path / "few.png").exists()
+
+
+def test_generation_is_measured_on_both_sides_with_responses_of_different_lengths(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = (
+        "--shape tiny --shortest 3 --longest 9 --response 12 --batch 6 --samples 2 --ending 0.2 --steps 1 --threads 1"
+    )
+    monkeypatch.setattr(sys, "argv", ["generation", *flags.split()])
+    generation.main()
+    answer = json.loads(capsys.readouterr().out)
+    assert set(answer["tokens_per_second"]) == {"ours", "generate", "generate, no adapter"}
+    assert all(1 <= length < 12 for length in answer["mean_length"].values())
+
+
+def test_a_side_that_fails_is_reported_and_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sides, "MODULES", {"ours": "bench.no_such_module"})
+    assert sides.run("ours", []) == {"failed": 1}
+
+
+def test_busy_programs_are_named() -> None:
     assert all(share > 0.2 for share in busy_programs(0.1).values())
 
 

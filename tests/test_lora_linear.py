@@ -19,7 +19,7 @@ def with_adapters(folder: Path, **changes: object) -> AdapterSet:
     adapters = AdapterSet(BaseModelSetup(config))
     torch.manual_seed(0)
     for name in ("one", "two"):
-        adapters.create(name, new_lora_config(config, adapters.setup))
+        adapters.create(name, new_lora_config(config, adapters.setup.causal_lm))
         for value in adapters.parameters(name).values():
             torch.nn.init.normal_(value, std=0.1)
     return adapters
@@ -58,7 +58,7 @@ def test_no_adapter_is_the_bare_base_to_the_bit_and_a_fresh_one_too(model_folder
     ids = torch.arange(3, 15).view(2, 6)
     bare = setup.hidden_states(ids)
     adapters = AdapterSet(setup)
-    adapters.create("fresh", new_lora_config(config, setup))
+    adapters.create("fresh", new_lora_config(config, setup.causal_lm))
     adapters.activate(None)
     assert torch.equal(setup.hidden_states(ids), bare)
     adapters.activate("fresh")

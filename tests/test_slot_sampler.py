@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 import torch
 
 from ppolm.base_setup import BaseModelSetup
-from ppolm.config import SFTConfig
+from ppolm.base_setup.model_setup import setup_models
+from ppolm.config import PPOConfig, SFTConfig
 from ppolm.rollout import slot_sampler
 from ppolm.rollout.kv_sampler import sample_sequences
 from ppolm.rollout.sampling import Sampled, Sampling
@@ -120,6 +122,17 @@ def test_long_prompts_are_read_within_a_budget(tmp_path: Path, monkeypatch: pyte
     assert all(size <= 20 for size in sorted(read)[:-1])
     monkeypatch.undo()
     assert_same(ours, sample_sequences(setup, prompts(), sampling, uniforms()))
+
+
+def test_bfloat16_uses_the_fast_sampler_whatever_the_adapters_have_become(
+    make_config: Callable[..., PPOConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = setup_models(make_config(dtype="bfloat16"))
+    with torch.no_grad():
+        for value in models.policy.parameters().values():
+            value.normal_(std=3)  # greedy tokens of such a policy differ with every rounding
+    monkeypatch.setattr("ppolm.models.language_model.sample_sequences", lambda *_: pytest.fail("the slow sampler"))
+    assert len(models.policy.generate(prompts(), Sampling(NEW_TOKENS), uniforms())) == len(LENGTHS)
 
 
 def test_a_model_with_a_window_or_with_other_layers_is_left_to_the_plain_sampler(

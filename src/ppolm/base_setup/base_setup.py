@@ -14,9 +14,11 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 from ppolm.base_setup.attention import use_grouped_attention
 from ppolm.base_setup.cpu_bfloat16 import make_bfloat16_safe
 from ppolm.base_setup.device import resolve_device, resolve_dtype
+from ppolm.base_setup.fused_block import fuse_blocks, only
 from ppolm.base_setup.tokenizer_setup import TokenizerSetup
 from ppolm.config import ModelSettings
 from ppolm.data.hub import hub_is_reachable
+from ppolm.data.sequences import Microbatch
 from ppolm.embedded import model_path
 from ppolm.errors import ModelError
 
@@ -27,12 +29,16 @@ class BaseModelSetup:
     def __init__(self, config: ModelSettings) -> None:
         self.name = config.model_name
         self.device = resolve_device(config.device)
-        self.dtype = resolve_dtype(config.dtype, self.device)
+        source = model_path(self.name)
+        self.dtype = resolve_dtype(
+            config.dtype, self.device, lambda: empty_model(source, config.trust_remote_code).num_parameters()
+        )
         if self.device.type == "cpu" and self.dtype == torch.bfloat16:
             make_bfloat16_safe()
-        source = model_path(self.name)
         self.causal_lm = load_causal_lm(source, self.dtype, config.trust_remote_code).to(self.device)
         use_grouped_attention(self.causal_lm)
+        self.last_block = fuse_blocks(self.causal_lm, find_blocks(self.causal_lm)[1])
+        """The last block, if it can be computed at some positions alone."""
         self.causal_lm.name_or_path = self.name  # adapters name their base as the user does
         self.causal_lm.eval().requires_grad_(False)
         self.text_config = self.causal_lm.config.get_text_config()
@@ -72,6 +78,18 @@ class BaseModelSetup:
         packed = {} if mask is None else {"position_ids": position_ids, "attention_mask": mask}
         return self.blocks(**given, use_cache=False, **packed).last_hidden_state
 
+    def wanted_states(self, inputs: Tensor, batch: Microbatch) -> Tensor:
+        """The wanted states [n, d] of a microbatch, from its ids, or from what enters the blocks.
+
+        The last block's output at other positions would be thrown away; it is not computed where the model allows it.
+        """
+        positions, index = batch.wanted_positions()
+        if self.last_block is None or positions.shape[1] == inputs.shape[1]:
+            hidden = self.hidden_states(inputs, batch.position_ids, batch.mask)
+            return hidden.flatten(0, 1)[batch.state_index]
+        with only(self.last_block, positions):
+            return self.hidden_states(inputs, batch.position_ids, batch.mask).flatten(0, 1)[index]
+
     def project(self, hidden: Tensor) -> Tensor:
         """Logits [n, V] of hidden states [n, d], as the model's own head computes them."""
         logits = self.causal_lm.get_output_embeddings()(hidden)  # asked for anew: an adapter may have wrapped it
@@ -97,9 +115,16 @@ def find_blocks(model: nn.Module) -> tuple[str, nn.ModuleList]:
     """The list of transformer blocks and the last part of its name: the longest list of modules there is."""
     lists = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.ModuleList)]
     if not lists:
-        raise ModelError(f"{type(model).__name__} has no list of layers to choose from. Leave trainable_layers out.")
+        raise ModelError(f"{type(model).__name__} has no list of layers, so it is no transformer that can be trained.")
     name, blocks = max(lists, key=lambda found: len(found[1]))
     return name.rpartition(".")[2], blocks
+
+
+def empty_model(name: str, trust_remote_code: bool) -> PreTrainedModel:
+    """A model as its configuration describes it, of tensors that take no memory and hold nothing."""
+    config = load_pretrained(AutoConfig, name, trust_remote_code)
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
 
 
 def load_causal_lm(name: str, dtype: torch.dtype, trust_remote_code: bool) -> PreTrainedModel:

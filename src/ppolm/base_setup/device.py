@@ -1,5 +1,7 @@
 """Which device and precision a run uses."""
 
+from collections.abc import Callable
+
 import torch
 
 from ppolm.errors import ConfigError
@@ -20,8 +22,22 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
-def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
-    """``auto`` is bfloat16 where CUDA has it in hardware, float32 elsewhere."""
+LARGE = 100_000_000
+"""Parameters from which bfloat16 pays on a CPU that has it: below, converting costs more than it saves."""
+
+
+def resolve_dtype(name: str, device: torch.device, parameters: Callable[[], int]) -> torch.dtype:
+    """``auto`` is bfloat16 where the hardware has it, on a CPU only for large models; float32 elsewhere."""
     if name == "auto":
-        name = "bfloat16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "float32"
+        if device.type == "cuda":
+            fast = torch.cuda.is_bf16_supported()
+        else:
+            fast = device.type == "cpu" and cpu_has_bfloat16() and parameters() >= LARGE
+        name = "bfloat16" if fast else "float32"
     return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
+
+
+def cpu_has_bfloat16() -> bool:
+    """Whether the CPU multiplies bfloat16 itself: without that it would be much slower than float32."""
+    found = torch.cpu.get_capabilities()
+    return any(found.get(name, False) for name in ("avx512_bf16", "amx_bf16", "arm_bf16"))

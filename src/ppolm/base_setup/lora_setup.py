@@ -12,6 +12,7 @@ import torch
 from peft import LoraConfig, PeftConfig, PeftModel, get_peft_model, load_peft_weights, set_peft_model_state_dict
 from safetensors import SafetensorError
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from ppolm.base_setup.base_setup import BaseModelSetup, find_blocks
@@ -51,8 +52,7 @@ class AdapterSet:
 
     def create(self, name: str, lora: LoraConfig) -> None:
         """A new adapter that changes nothing yet (LoRA B is zero)."""
-        # GPT-2 stores its weights transposed; PEFT finds out too, but complains about it.
-        lora.fan_in_fan_out = any(isinstance(module, Conv1D) for module in self.setup.causal_lm.modules())
+        lora.fan_in_fan_out = has_transposed_weights(self.setup.causal_lm)
         try:
             if self._model is None:
                 self._model = get_peft_model(self.setup.causal_lm, lora, adapter_name=name)
@@ -90,7 +90,7 @@ class AdapterSet:
 
     def activate(self, name: str | None, trainable: bool = False) -> None:
         """Run the base through adapter ``name`` (None: the bare base); only its parameters train, and only if asked."""
-        if self._active == (name, trainable):
+        if self._active == (name, trainable) or (name is None and self._model is None):
             return
         tuner = self.model.base_model
         if name is None:
@@ -160,16 +160,23 @@ def belongs(parameter: str, adapter: str) -> bool:
     return re.search(rf"\.lora_\w+\.{adapter}(\.|$)", parameter) is not None
 
 
-def new_lora_config(config: ModelSettings, setup: BaseModelSetup) -> LoraConfig:
+def has_transposed_weights(model: nn.Module) -> bool:
+    """GPT-2 stores its weights transposed; PEFT finds out too, but complains about it."""
+    return any(isinstance(module, Conv1D) for module in model.modules())
+
+
+def new_lora_config(config: ModelSettings, model: PreTrainedModel) -> LoraConfig:
     """The LoRA shape that the configuration asks for."""
     targets = list(config.lora_target_modules)
     shape = {"r": config.lora_r, "lora_alpha": config.lora_alpha, "lora_dropout": config.lora_dropout}
     if config.trainable_layers is None:
         modules = "all-linear" if targets == ["all-linear"] else targets
         return LoraConfig(**shape, target_modules=modules, task_type="CAUSAL_LM")
-    name, blocks = find_blocks(setup.causal_lm)
+    name, blocks = find_blocks(model)
     if config.trainable_layers > len(blocks):
-        raise ModelError(f"trainable_layers is {config.trainable_layers}, but {setup.name} has {len(blocks)} layers.")
+        raise ModelError(
+            f"trainable_layers is {config.trainable_layers}, but {config.model_name} has {len(blocks)} layers."
+        )
     if targets == ["all-linear"]:  # PEFT takes layers only with modules by name
         linear = [path for path, module in blocks[0].named_modules() if isinstance(module, (nn.Linear, Conv1D))]
         # Another adapter may be there already: its own layers are none, and what it wraps has its name below it.

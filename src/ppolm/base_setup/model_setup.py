@@ -48,7 +48,7 @@ def setup_models(config: PPOConfig) -> Models:
 def _add_policy(adapters: AdapterSet, config: PPOConfig) -> None:
     """The policy starts equal to its reference: a copy of the SFT adapter, or a new adapter that changes nothing."""
     if config.sft_adapter is None:
-        adapters.create("policy", new_lora_config(config, adapters.setup))
+        adapters.create("policy", new_lora_config(config, adapters.setup.causal_lm))
     else:
         adapters.load("sft", config.sft_adapter)
         adapters.create("policy", adapters.lora_config("sft"))
@@ -63,7 +63,7 @@ def _add_rewards(adapters: AdapterSet, config: PPOConfig) -> list[RewardModel]:
     # The embedded model has a reward model of its own; to leave it untrained would help nobody.
     sources = config.reward_model or ((EMBEDDED,) if config.model_name == EMBEDDED else ())
     if not sources:
-        adapters.create("reward", new_lora_config(config, adapters.setup))
+        adapters.create("reward", new_lora_config(config, adapters.setup.causal_lm))
         reward = RewardModel(adapters, config.microbatch_tokens)
         reward.head.init_reward()
         return [reward]
@@ -79,7 +79,7 @@ def _add_rewards(adapters: AdapterSet, config: PPOConfig) -> list[RewardModel]:
 def _add_value(adapters: AdapterSet, config: PPOConfig, reward: RewardModel | None) -> ValueModel:
     """A new adapter with a zero head, or a copy of the reward model that gives the same, normalised, numbers."""
     if config.value_init == "zero" or reward is None:
-        adapters.create("value", new_lora_config(config, adapters.setup))
+        adapters.create("value", new_lora_config(config, adapters.setup.causal_lm))
         return ValueModel(adapters)
     adapters.create("value", adapters.lora_config("reward"))
     adapters.copy("reward", "value")

@@ -34,7 +34,6 @@ def _states(setup: BaseModelSetup, batches: Iterable[Microbatch]) -> Tensor:
     """Hidden states before every action, in the order of the actions."""
     rows, states = [], []
     for batch in batches:
-        hidden = setup.hidden_states(batch.input_ids, batch.position_ids, batch.mask)
         rows.append(batch.rows)
-        states.append(hidden.flatten(0, 1)[batch.state_index].float().cpu())
+        states.append(setup.wanted_states(batch.input_ids, batch).float().cpu())
     return torch.cat(states)[torch.cat(rows).argsort()]

@@ -36,10 +36,10 @@ class Trunk:
         self.bytes = 0
 
     def finish(self, batch: Microbatch) -> Tensor:
-        """Last hidden states [B, T, d] of a microbatch, through the upper blocks alone; they may have gradients."""
+        """The wanted states [n, d] of a microbatch, through the upper blocks alone; they may have gradients."""
         states = self.states(batch)
         with _skipping(self.lower):
-            return self.setup.hidden_states(states, batch.position_ids, batch.mask)
+            return self.setup.wanted_states(states, batch)
 
     @torch.no_grad()
     def states(self, batch: Microbatch) -> Tensor:
@@ -104,9 +104,9 @@ class Trunk:
 def make_trunk(setup: BaseModelSetup, depth: int, budget: int) -> Trunk | None:
     """A trunk of the lowest ``depth`` blocks; None where a model does more to its input than hand it to the blocks."""
     trunk = Trunk(setup, find_blocks(setup.causal_lm)[1], depth, budget)
-    ids, none = torch.arange(6, device=setup.device)[None] % setup.text_config.vocab_size, torch.zeros(0)
-    batch = Microbatch(ids, state_index=none, actions=none, rows=none)
-    plain = setup.hidden_states(batch.input_ids)
+    ids, all_of_them = torch.arange(6, device=setup.device) % setup.text_config.vocab_size, torch.arange(6)
+    batch = Microbatch(ids[None], state_index=all_of_them.to(setup.device), actions=ids, rows=all_of_them)
+    plain = setup.wanted_states(batch.input_ids, batch)
     try:
         parted = trunk.finish(batch)
     except (RuntimeError, ValueError, TypeError, IndexError, AttributeError):  # each architecture refuses differently
@@ -124,10 +124,14 @@ def _pass_on(hidden_states: Tensor, *_: Any, **__: Any) -> Tensor:
 @contextmanager
 def _skipping(blocks: list[nn.Module]) -> Iterator[None]:
     """Let blocks hand on what they are given."""
+    own = [vars(block).get("forward") for block in blocks]
     for block in blocks:
         block.forward = _pass_on  # on the object; the class keeps its own
     try:
         yield
     finally:
-        for block in blocks:
-            del block.forward
+        for block, forward in zip(blocks, own, strict=True):
+            if forward is None:
+                del block.forward
+            else:
+                block.forward = forward

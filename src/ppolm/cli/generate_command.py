@@ -73,7 +73,7 @@ def main(argv: list[str]) -> None:
     config, adapter = config_and_adapter(arguments)
     adapters = AdapterSet(BaseModelSetup(config))
     if adapter is None:
-        adapters.create("policy", new_lora_config(config, adapters.setup))  # a new adapter changes nothing
+        adapters.create("policy", new_lora_config(config, adapters.setup.causal_lm))  # a new adapter changes nothing
     else:
         adapters.load("policy", adapter)
     sampling = dataclasses.replace(Sampling.of(config), greedy=arguments.temperature == 0)

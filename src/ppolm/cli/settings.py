@@ -34,6 +34,8 @@ class TrainArguments:
     """YAML file with settings. Examples are in configs/."""
     resume: str | None = None
     """Run folder (its newest checkpoint) or checkpoint folder to go on from, bit for bit."""
+    estimate: bool = False
+    """Print how much memory and how many operations the training would take, and end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +45,7 @@ class MachineArguments:
     device: str | None = None
     """auto (CUDA, else Apple MPS, else CPU), or a torch device such as cuda:1. Default: the run's, or auto."""
     dtype: Literal["auto", "float32", "bfloat16"] | None = None
-    """Precision of the base. Default: the run's, or auto: bfloat16 on CUDA devices that have it, else float32."""
+    """Precision of the base. Default: the run's, or auto: bfloat16 where the hardware has it and the model is large."""
     trust_remote_code: bool = False
     """Let the model repository run its own Python code. Off unless asked."""
 

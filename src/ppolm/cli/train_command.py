@@ -6,7 +6,9 @@ import dataclasses
 from pathlib import Path
 
 from ppolm.cli.settings import parse_train
+from ppolm.config import PPOConfig
 from ppolm.data.load_rows import load_prompts
+from ppolm.data.prompts import Prompt
 from ppolm.data.world.rows import EMBEDDED
 from ppolm.errors import ConfigError
 
@@ -28,15 +30,32 @@ def main(argv: list[str]) -> None:
     from ppolm.runs.resume import find_checkpoint
     from ppolm.runs.run_folder import read_run_config, refuse_used_folder
 
+    if arguments.estimate:
+        print_estimate(config)
+        return
     if arguments.resume is None:  # say what is wrong before anything large is loaded
         refuse_used_folder(run_path(config))
     else:
         run = find_checkpoint(Path(arguments.resume))[0]
         refuse_changes(read_run_config(run).to_dict(), config, run)
-    split, skip_bad = config.dataset_split, config.skip_bad_rows
-    prompts = load_prompts(config.prompts, split, skip_bad)
-    held_out = None if config.eval_prompts is None else load_prompts(config.eval_prompts, split, skip_bad)
+    prompts, held_out = load_both(config)
     trainer = PPOTrainer(config)
     results = trainer.train(prompts, config.num_epochs, eval_prompts=held_out, resume=arguments.resume)
     print(results.summary())
     print(f"Try it:      ppolm generate --run {results.run_dir} --prompt '...'")
+
+
+def print_estimate(config: PPOConfig) -> None:
+    """Say what a training would take, and write nothing."""
+    from ppolm.estimate import estimate
+
+    print(estimate(config, *load_both(config)).measured_text())
+
+
+def load_both(config: PPOConfig) -> tuple[list[Prompt], list[Prompt] | None]:
+    """Prompts to train on, and those to evaluate on if they are named."""
+
+    def load(source: str) -> list[Prompt]:
+        return load_prompts(source, config.dataset_split, config.skip_bad_rows)
+
+    return load(str(config.prompts)), None if config.eval_prompts is None else load(config.eval_prompts)

@@ -41,6 +41,17 @@ class Microbatch:
     mask: Tensor | None = None  # [B, 1, T, T]
     segments: tuple[Segment, ...] = ()
 
+    def wanted_positions(self) -> tuple[Tensor, Tensor]:
+        """Positions [B, W] of the wanted states in their rows, W the most of any row, and their places [n] in B*W."""
+        rows, width = self.input_ids.shape
+        row, position = self.state_index // width, self.state_index % width
+        counts = row.bincount(minlength=rows)
+        most = int(counts.max())
+        place = torch.arange(len(row), device=row.device) - (counts.cumsum(0) - counts)[row] + row * most
+        positions = torch.zeros(rows * most, dtype=torch.long, device=row.device)
+        positions[place] = position
+        return positions.view(rows, most), place
+
 
 @dataclass(frozen=True)
 class TokenSequences:

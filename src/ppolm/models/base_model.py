@@ -39,10 +39,8 @@ class BaseModel:
         """The wanted hidden states [n, d] of a microbatch, by one forward pass; above the trunk, if there is one."""
         trunk = self.adapters.trunk
         if trunk is not None and self.first_block >= trunk.depth:
-            hidden = trunk.finish(batch)
-        else:
-            hidden = self.setup.hidden_states(batch.input_ids, batch.position_ids, batch.mask)
-        return hidden.flatten(0, 1)[batch.state_index]
+            return trunk.finish(batch)
+        return self.setup.wanted_states(batch.input_ids, batch)
 
     def microbatches(
         self, sequences: TokenSequences, token_budget: int, read: Read = "actions"

@@ -38,10 +38,11 @@ class LanguageModel(BaseModel):
 
     def generate(self, prompts: Sequence[Sequence[int]], sampling: Sampling, uniforms: Tensor) -> list[Sampled]:
         """Sample one response per prompt; ``uniforms`` [prompts, max_new_tokens] decide every draw."""
-        self.activate()
         if self._takes_slots is None:
             longest = max(map(len, prompts)) + sampling.max_new_tokens
+            self.adapters.activate(None)
             self._takes_slots = takes_slots(self.setup, max(longest, self.setup.context_length or 0))
+        self.activate()
         if self._takes_slots:
             return SlotSampler(self.setup, prompts, sampling, uniforms).sample()
         return sample_sequences(self.setup, prompts, sampling, uniforms)

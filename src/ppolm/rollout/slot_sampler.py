@@ -138,7 +138,10 @@ class SlotSampler:
 
 @torch.no_grad()
 def takes_slots(setup: BaseModelSetup, longest: int) -> bool:
-    """Whether a model's attention works with our cache: tried on two prompts, not guessed from its name."""
+    """Whether a model's attention works with our cache: tried on two prompts, not guessed from its name.
+
+    To be asked of the bare base: what adapters have become must not decide it, or a resumed run might decide otherwise.
+    """
     window = getattr(setup.text_config, "sliding_window", None)
     if window is not None and longest > window:
         return False  # a short trial would not see it: with our masks tokens look further than the model does
@@ -152,4 +155,5 @@ def takes_slots(setup: BaseModelSetup, longest: int) -> bool:
         torch.tensor([(sum(one.logprobs), len(one.logprobs)) for one in answers])
         for answers in (sampled, sample_sequences(setup, *trial))
     )
-    return torch.allclose(ours, plain, rtol=1e-2, atol=1e-2)
+    rounding = 0.01 if setup.dtype == torch.float32 else 0.25
+    return torch.allclose(ours, plain, rtol=rounding, atol=rounding)

@@ -200,7 +200,7 @@ def new_reward_model(config: RewardConfig, setup: BaseModelSetup) -> RewardModel
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
         if config.sft_adapter is None:
-            adapters.create("reward", new_lora_config(config, setup))
+            adapters.create("reward", new_lora_config(config, setup.causal_lm))
         else:
             adapters.load("reward", config.sft_adapter)
         adapters.share_trunk(["reward"], config.trunk_mib)

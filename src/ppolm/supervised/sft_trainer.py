@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 
 import torch
@@ -27,6 +28,8 @@ class SFTTrainer(SupervisedTrainer[Answers]):
     def __init__(
         self, config: SFTConfig, rows: Sequence[Demonstration], held_out: Sequence[Demonstration] | None = None
     ) -> None:
+        if config.train == "all" and config.dtype == "auto":
+            config = dataclasses.replace(config, dtype="float32")  # steps this small would be lost in bfloat16 weights
         setup = BaseModelSetup(config)
         adapters = AdapterSet(setup)
         if config.train == "all":
@@ -34,7 +37,7 @@ class SFTTrainer(SupervisedTrainer[Answers]):
         else:
             with torch.random.fork_rng():
                 torch.manual_seed(config.seed)
-                adapters.create("sft", new_lora_config(config, setup))
+                adapters.create("sft", new_lora_config(config, setup.causal_lm))
             adapters.share_trunk(["sft"], config.trunk_mib)
             model = LanguageModel(adapters, "sft")
 

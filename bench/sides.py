@@ -1,0 +1,29 @@
+"""Running one side of a comparison as a program of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+UV = shlex.split(os.environ.get("UV", "uv"))
+PEER = [*UV, "run", "--no-project", "--quiet", "--with", "trl==1.12.0", "--with", "peft", "--with", "torch"]
+MODULES = {"ours": "bench.ours", "peer": "bench.trl_ppo", "generation": "bench.generation"}
+
+
+def run(side: str, flags: list[str]) -> dict[str, Any]:
+    """The JSON line of a program; what else it says is shown."""
+    command = [*PEER, "python"] if side == "peer" else [sys.executable]
+    print(f"  {side} ...", file=sys.stderr, flush=True)
+    answer = subprocess.run(
+        [*command, "-m", MODULES[side], *flags], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False
+    )
+    if answer.returncode:
+        return {"failed": answer.returncode}
+    found: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
+    return found

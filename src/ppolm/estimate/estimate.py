@@ -1,0 +1,131 @@
+"""``ppolm train --estimate``: memory and operations of a run, before it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoTokenizer
+
+from ppolm.base_setup.base_setup import load_pretrained
+from ppolm.base_setup.cpu_bfloat16 import make_bfloat16_safe
+from ppolm.base_setup.device import resolve_device, resolve_dtype
+from ppolm.base_setup.tokenizer_setup import TokenizerSetup
+from ppolm.config import PPOConfig
+from ppolm.embedded import model_path
+from ppolm.estimate.machine import gemm_gflops, memory_size
+from ppolm.estimate.memory import Lengths, Memory, step_memory
+from ppolm.estimate.model_shape import ModelShape, read_shape
+from ppolm.estimate.operations import Work
+from ppolm.ppo_trainer.prompt_schedule import plan_prompts
+from ppolm.rollout.generator import Generator
+from ppolm.rollout.sampling import Sampling
+
+MEASURED = 500
+"""Prompts that are tokenised to know how long they are."""
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a run will take."""
+
+    config: PPOConfig
+    shape: ModelShape
+    lengths: Lengths
+    memory: Memory
+    work: Work
+    device: torch.device
+    dtype: torch.dtype
+    adapters: int
+    steps: int
+
+    def text(self, gflops: float, available: int | None) -> str:
+        """The figures for a person to read."""
+        config, shape, memory, work = self.config, self.shape, self.memory, self.work
+        below = memory.trunk > 0
+        parts = [
+            ("program", memory.program, "Python, torch and libraries"),
+            ("base", memory.base, f"{shape.parameters / 1e6:,.1f} M parameters in {str(self.dtype)[6:]}"),
+            ("adapters", memory.adapters, f"{self.adapters} of {shape.adapter / 1e6:,.2f} M; gradients and moments"),
+            *([("trunk", memory.trunk, "states below the trained layers; trunk_mib")] if below else []),
+            ("and the largest of", None, ""),
+            ("  generation", memory.generation, "keys and values; rollout_tokens"),
+            ("  scoring", memory.scoring, "microbatch_tokens"),
+            ("  training", memory.training, "microbatch_tokens, minibatch_size, trainable_layers"),
+        ]
+        here = "" if available is None else f" of {available / GIB:.1f} here"
+        sizes = [f"  {name:20}{'' if size is None else f'{size / GIB:8.2f}'}   {why}" for name, size, why in parts]
+        step = duration(self.total / gflops / 1e9)
+        run = duration(self.steps * self.total / gflops / 1e9)
+        lines = [
+            f"A PPO step: {config.batch_size} responses of up to {config.max_new_tokens} tokens to "
+            f"{config.prompts_per_step} prompts of {self.lengths.mean:.0f} tokens (longest: {self.lengths.longest}); "
+            f"{shape.trained_layers} of {shape.layers} layers trained.",
+            "",
+            f"Memory at its peak, GiB: {memory.peak / GIB:.2f}{here}",
+            *(line.rstrip() for line in sizes),
+            "",
+            f"Operations of a step, TFLOP: {self.total / 1e12:,.3g}",
+            f"  {'generation':20}{work.generation() / 1e12:8,.3g}",
+            f"  {'scoring':20}{work.scoring() / 1e12:8,.3g}",
+            f"  {'training':20}{work.training() / 1e12:8,.3g}   {config.ppo_epochs} epochs of policy and value",
+            "",
+            f"At {gflops:,.0f} GFLOPS, the fastest matrix product measured here, a step takes at least "
+            f"{step}, and {self.steps} steps {run}. Small models and single tokens stay well below that speed.",
+        ]
+        return "\n".join(lines)
+
+    @property
+    def total(self) -> float:
+        """Operations of a step."""
+        return self.work.generation() + self.work.scoring() + self.work.training()
+
+    def measured_text(self) -> str:
+        """The same, with what this machine can do."""
+        if self.device.type == "cpu" and self.dtype == torch.bfloat16:
+            make_bfloat16_safe()
+        return self.text(gemm_gflops(self.dtype, self.device), memory_size(self.device))
+
+
+def estimate(config: PPOConfig, prompts: Sequence[Any], eval_prompts: Sequence[Any] | None = None) -> Estimate:
+    """What training on these prompts will take: responses are taken to be as long as they may be."""
+    shape = read_shape(config)
+    device = resolve_device(config.device)
+    dtype = resolve_dtype(config.dtype, device, lambda: shape.parameters)
+    source = model_path(config.model_name)
+    text_config = load_pretrained(AutoConfig, source, config.trust_remote_code).get_text_config()
+    tokenizer = TokenizerSetup(load_pretrained(AutoTokenizer, source, config.trust_remote_code), shape.vocab, [])
+    setup: Any = SimpleNamespace(
+        tokenizer=tokenizer, context_length=getattr(text_config, "max_position_embeddings", None)
+    )
+    engine: Any = None  # nothing is generated
+    generator = Generator(engine, setup, Sampling.of(config))
+    schedule = plan_prompts(config, generator, prompts, config.num_epochs, eval_prompts)
+    sizes = [len(tokenizer.encode(prompt.content)) for prompt in schedule.train[:MEASURED]]
+    lengths = Lengths(max(sizes), sum(sizes) / len(sizes))
+    scored_by_model = "model" in (*config.reward, config.judge) or config.human_needs_model
+    rewards = max(1, len(config.reward_model)) if scored_by_model else 0
+    adapters = 2 + rewards + (config.sft_adapter is not None)
+    work = Work(
+        shape,
+        lengths.mean,
+        config.max_new_tokens,
+        config.batch_size,
+        config.samples_per_prompt,
+        config.ppo_epochs,
+        rewards,
+        config.recompute_logprobs == "always" or dtype != torch.float32,
+    )
+    memory = step_memory(shape, config, lengths, dtype, adapters)
+    return Estimate(config, shape, lengths, memory, work, device, dtype, adapters, schedule.total_steps)
+
+
+def duration(seconds: float) -> str:
+    """For a person: 0.3 s, 42 s, 12 min, 3.4 h."""
+    if seconds < 100:
+        return f"{seconds:.2g} s"
+    return f"{seconds / 60:.0f} min" if seconds < 2 * 3600 else f"{seconds / 3600:.1f} h"

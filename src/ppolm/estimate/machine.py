@@ -1,0 +1,34 @@
+"""What this machine can do at most."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import torch
+
+ROWS, INNER, COLUMNS = 1024, 1024, 3072
+
+
+def gemm_gflops(dtype: torch.dtype, device: torch.device, seconds: float = 0.5) -> float:
+    """The fastest of repeated large matrix products, in 10⁹ operations per second."""
+    left, right = (torch.randn(rows, INNER, device=device).to(dtype) for rows in (ROWS, COLUMNS))
+    wait = getattr(torch, device.type).synchronize if device.type != "cpu" else (lambda: None)
+    best, end = float("inf"), time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        wait()
+        start = time.perf_counter()
+        torch.nn.functional.linear(left, right)
+        wait()
+        best = min(best, time.perf_counter() - start)
+    return 2 * ROWS * INNER * COLUMNS / best / 1e9
+
+
+def memory_size(device: torch.device) -> int | None:
+    """Bytes of memory that a device has, if it can be known."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not a Unix
+        return None

@@ -1,0 +1,66 @@
+"""The sizes of a model, from its configuration: its weights are neither read nor made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from peft import get_peft_model
+from transformers import PreTrainedModel
+
+from ppolm.base_setup.base_setup import empty_model, find_blocks
+from ppolm.base_setup.lora_setup import has_transposed_weights, new_lora_config
+from ppolm.config import ModelSettings
+from ppolm.embedded import model_path
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """A transformer of equal blocks, and a LoRA adapter on it."""
+
+    parameters: int
+    layers: int
+    hidden: int
+    heads: int
+    """Width of all queries together."""
+    kv: int
+    """Width of all keys together; of all values too."""
+    inner: int
+    """Width inside the feed-forward part."""
+    vocab: int
+    block_weights: int
+    """Weights of the matrices of one block."""
+    adapter: int
+    """Parameters of one adapter."""
+    trained_layers: int
+    """Blocks that have LoRA layers."""
+
+
+def read_shape(settings: ModelSettings) -> ModelShape:
+    """The shape of the model and of the adapters that settings name."""
+    return shape_of(empty_model(model_path(settings.model_name), settings.trust_remote_code), settings)
+
+
+def shape_of(model: PreTrainedModel, settings: ModelSettings) -> ModelShape:
+    """The shape of a model, and of an adapter on it, which is added to it."""
+    parameters, (_, blocks) = model.num_parameters(), find_blocks(model)
+    matrices = [one for one in blocks[0].parameters() if one.dim() == 2]
+    widths, weights = [max(one.shape) for one in matrices], sum(one.numel() for one in matrices)
+    lora = new_lora_config(settings, model)
+    lora.fan_in_fan_out = has_transposed_weights(model)
+    with torch.device("meta"):
+        adapted = get_peft_model(model, lora)
+    text = model.config.get_text_config()
+    head = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    return ModelShape(
+        parameters=parameters,
+        layers=len(blocks),
+        hidden=text.hidden_size,
+        heads=head * text.num_attention_heads,
+        kv=head * (getattr(text, "num_key_value_heads", None) or text.num_attention_heads),
+        inner=getattr(text, "intermediate_size", None) or max(widths),
+        vocab=text.vocab_size,
+        block_weights=weights,
+        adapter=sum(one.numel() for name, one in adapted.named_parameters() if ".lora_" in name),
+        trained_layers=settings.trainable_layers or len(blocks),
+    )
