@@ -8,6 +8,7 @@ SMALL = ["--shape", "small", "--epochs", "4"]
 RAGGED = [*SMALL, "--shortest", "75", "--longest", "300", "--response", "53", "--batch", "32", "--micro", "8"]
 LARGE = ["--shape", "qwen3-0.6b", "--dtype", "bfloat16", "--epochs", "1", "--batch", "8"]
 SUMMARY = [*LARGE, "--shortest", "200", "--longest", "400", "--response", "53", "--micro", "2"]
+LEAN = ["--microbatch-tokens", "1024"]
 
 
 @dataclass(frozen=True)
@@ -28,16 +29,18 @@ CASES = (
     Case("B, K = 4", "B with 4 samples per prompt", [*RAGGED, "--samples", "4"], 3.5),
     Case("B, top 2", "B with the top half of the layers trained", RAGGED, 3.0, ["--layers", "2"]),
     Case("B, both", "B with both", [*RAGGED, "--samples", "4"], 5.0, ["--layers", "2"]),
-    Case("F", "0.6B in bfloat16, prompt 64, response 10, batch 8", [*LARGE, "--response", "10"], 1.2),
-    Case("F, top 8", "F with the top 8 of 28 layers trained", [*LARGE, "--response", "10"], 3.0, ["--layers", "8"]),
-    Case("G", "F with 53 response tokens", [*LARGE, "--response", "53"], 1.5),
-    Case("T", "0.6B in bfloat16, prompts 200 to 400, response 53, batch 8", SUMMARY, 1.2, steps=2),
+    Case("F", "0.6B in bfloat16, prompt 64, response 10, batch 8", [*LARGE, "--response", "10"], 1.2, LEAN),
+    Case(
+        "F, top 8", "F with the top 8 of 28 layers trained", [*LARGE, "--response", "10"], 3.0, [*LEAN, "--layers", "8"]
+    ),
+    Case("G", "F with 53 response tokens", [*LARGE, "--response", "53"], 1.5, LEAN),
+    Case("T", "0.6B in bfloat16, prompts 200 to 400, response 53, batch 8", SUMMARY, 1.2, LEAN, steps=2),
     Case(
         "T, K = 4, top 8",
         "T with two prompts of four samples each, and the top 8 layers",
         [*SUMMARY, "--samples", "4"],
         5.0,
-        ["--layers", "8"],
+        [*LEAN, "--layers", "8"],
         steps=2,
     ),
 )

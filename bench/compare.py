@@ -52,7 +52,7 @@ def compare(case: Case, rounds: int, threads: int) -> dict[str, Any]:
 
 def limit_shares(case: Case, seconds: dict[str, float], gflops: float, recomputed: bool) -> dict[str, float]:
     """Operations per second of scoring and training, as a share of the fastest matrix product."""
-    given = side_parser(None).parse_args([*case.flags, *case.ours])
+    given, _ = side_parser(None).parse_known_args([*case.flags, *case.ours])
     prompt = (given.shortest + given.longest) / 2
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(model_config(given.shape))

@@ -98,12 +98,14 @@ def main() -> None:
         clock.watch(trainer.model_trainer, method, "optimisation")
     each = config.prompts_per_step
     prompts = [" ".join(map(str, ids)) for ids in make_prompts(given.shape, each * 4, given.shortest, given.longest)]
-    steps, metrics = [], {}
+    steps, kls, mismatches = [], [], []
     for step in range(given.steps):
         clock.seconds = {}
         start, first = time.perf_counter(), step * each % len(prompts)
         metrics = trainer.ppo_step(prompts[first : first + each])["metrics"]
         total = time.perf_counter() - start
+        kls.append(metrics["kl"])
+        mismatches.append(metrics["first_mismatch"])
         parts = clock.seconds
         scoring = total - parts["generation"] - parts["optimisation"]
         steps.append(parts | {"scoring": scoring, "total": total})
@@ -115,6 +117,8 @@ def main() -> None:
         "steps_s": [round(one["total"], 3) for one in steps],
         "peak_rss_gib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 3),
         "estimated_gib": round(estimated / 2**30, 3),
+        "kl": [round(kl, 4) for kl in kls],
+        "first_mismatch": max(mismatches),
         "sampler_mismatch": metrics["sampler_mismatch"],
         "recomputed": trainer.attributor.recomputes,
         "response_length": metrics["response_length"],

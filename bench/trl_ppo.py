@@ -95,6 +95,7 @@ def main() -> None:
     trainer = make_trainer(given)
     now: dict[str, float] = {}
     steps: list[dict[str, float]] = []
+    kls: list[float] = []
     generate, forward = module.batch_generation, module.forward
 
     def timed_generate(*arguments: Any, **named: Any) -> Any:
@@ -109,8 +110,9 @@ def main() -> None:
             now.setdefault("scored", time.perf_counter())
         return forward(*arguments)
 
-    def log(*_: Any, **__: Any) -> None:
+    def log(metrics: dict[str, float], *_: Any, **__: Any) -> None:
         end = time.perf_counter()
+        kls.append(float(metrics["objective/kl"]))
         steps.append(
             {
                 "generation": now["generated"] - now["start"],
@@ -129,6 +131,7 @@ def main() -> None:
         "config": vars(given),
         "best_step_s": {name: round(value, 3) for name, value in best.items()},
         "steps_s": [round(one["total"], 3) for one in steps],
+        "kl": [round(kl, 4) for kl in kls],
         "peak_rss_gib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 3),
     }
     print(json.dumps(answer))

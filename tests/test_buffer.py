@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ppolm.config import PPOConfig
+from ppolm.data.sequences import Microbatch
 from ppolm.experience_buffer import BatchedData, ExperienceBuffer
+from ppolm.ppo_trainer import PPOTrainer
 from ppolm.token_attribution import SAPairs
+from tests.conftest import PROMPTS
 
-ORDERS = ("shuffled", "bucketed")
+ORDERS = ("shuffled", "bucketed", "grouped")
 LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=12)
 
 
@@ -228,3 +234,37 @@ def test_bucketing_pads_less_than_shuffling() -> None:
     bucketed = padding(list(data.minibatches(8, "bucketed", seeded())))
     shuffled = min(padding(list(data.minibatches(8, "shuffled", seeded(seed)))) for seed in range(10))
     assert bucketed < shuffled / 3
+
+
+def test_grouped_minibatches_keep_the_answers_to_a_prompt_together_in_ever_new_company() -> None:
+    table = table_of([2] * 12)
+    owners = torch.arange(3).repeat(4)  # answers to three prompts, one after the other
+    table = table.with_columns(prompt_idx=torch.repeat_interleave(owners, 2))
+    data, random, orders = BatchedData(table), seeded(), set()
+    for _ in range(8):
+        batches = [names_of(batch) for batch in data.minibatches(4, "grouped", random)]
+        assert all(len({name % 3 for name in batch}) == 1 for batch in batches)
+        orders.add(tuple(map(tuple, batches)))
+    assert len(orders) == 8
+    assert len({batches[0][0] % 3 for batches in orders}) > 1, "prompts are visited in random order"
+
+
+def test_grouped_minibatches_compute_a_prompt_once_for_the_answers_in_them(
+    make_config: Callable[..., PPOConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed: dict[str, int] = {}
+    for order in ("shuffled", "grouped"):
+        config = make_config(samples_per_prompt=4, batch_size=16, minibatch_size=4, ppo_epochs=1, minibatch_order=order)
+        trainer = PPOTrainer(config)
+        pairs = trainer.ppo_step(PROMPTS[:4])["sa_pairs"]
+        microbatches, sizes = trainer.models.value.microbatches, []
+
+        def count(*given: Any) -> Iterator[Microbatch]:
+            for batch in microbatches(*given):  # noqa: B023 called before the next turn
+                sizes.append(batch.input_ids.numel())  # noqa: B023
+                yield batch
+
+        monkeypatch.setattr(trainer.models.value, "microbatches", count)
+        trainer.model_trainer.train_value_model(pairs)
+        computed[order] = sum(sizes)
+    assert computed["grouped"] < 0.7 * computed["shuffled"]

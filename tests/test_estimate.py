@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,13 +14,13 @@ import torch
 
 from ppolm.base_setup import device
 from ppolm.base_setup.base_setup import BaseModelSetup
-from ppolm.base_setup.device import resolve_dtype
+from ppolm.base_setup.device import memory_size, resolve_dtype
 from ppolm.base_setup.model_setup import setup_models
 from ppolm.cli.main import main
 from ppolm.config import PPOConfig
 from ppolm.estimate import Work, estimate, read_shape
 from ppolm.estimate.estimate import duration
-from ppolm.estimate.machine import gemm_gflops, memory_size
+from ppolm.estimate.machine import gemm_gflops
 from tests.conftest import PROMPTS
 from tests.tiny_models import ARCHITECTURES, make_model_folder
 
@@ -103,21 +102,31 @@ def test_the_estimate_is_within_a_quarter_of_the_measured_peak() -> None:
     assert found["estimated_gib"] == pytest.approx(found["peak_rss_gib"], rel=0.25)
 
 
-def test_precision_follows_size_and_hardware(monkeypatch: pytest.MonkeyPatch) -> None:
-    for has_it, size, expected in [
-        (True, device.LARGE, torch.bfloat16),
-        (True, device.LARGE - 1, torch.float32),
-        (False, device.LARGE, torch.float32),
-    ]:
-        monkeypatch.setattr(device, "cpu_has_bfloat16", partial(bool, has_it))
-        assert resolve_dtype("auto", CPU, partial(int, size)) == expected
+@pytest.mark.parametrize(
+    ("has_it", "size", "speedup", "memory", "expected"),
+    [
+        (True, device.LARGE, 2.0, None, torch.bfloat16),
+        (True, device.LARGE - 1, 2.0, None, torch.float32),
+        (False, device.LARGE, 2.0, None, torch.float32),
+        (True, device.LARGE, 0.6, 64 * 2**30, torch.float32),
+        (True, device.LARGE, 0.6, 2**30, torch.bfloat16),
+    ],
+)
+def test_precision_follows_size_hardware_and_memory(
+    has_it: bool, size: int, speedup: float, memory: int | None, expected: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device, "cpu_has_bfloat16", lambda: has_it)
+    monkeypatch.setattr(device, "bfloat16_speedup", lambda: speedup)
+    monkeypatch.setattr(device, "memory_size", lambda _: memory)
+    assert resolve_dtype("auto", CPU, lambda: size) == expected
     assert resolve_dtype("bfloat16", CPU, lambda: pytest.fail("not asked")) == torch.bfloat16
 
 
-def test_a_large_model_is_loaded_in_bfloat16_where_the_hardware_has_it(
+def test_auto_asks_the_model_for_its_size(
     make_config: Callable[..., PPOConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(device, "cpu_has_bfloat16", lambda: True)
+    monkeypatch.setattr(device, "bfloat16_speedup", lambda: 2.0)
     monkeypatch.setattr(device, "LARGE", 10_000)
     assert BaseModelSetup(make_config(dtype="auto")).dtype == torch.bfloat16
     monkeypatch.setattr(device, "LARGE", 10**9)

@@ -8,8 +8,9 @@ import pytest
 import torch
 from peft.tuners.lora import Linear as LoraLayer
 
-from ppolm.base_setup import AdapterSet, BaseModelSetup, new_lora_config
-from ppolm.base_setup.lora_linear import lora_linear
+from ppolm.base_setup import AdapterSet, BaseModelSetup, new_lora_config, products
+from ppolm.base_setup.cpu_bfloat16 import make_bfloat16_safe
+from ppolm.base_setup.lora_linear import Adapted, linears
 from ppolm.config import SFTConfig
 from tests.tiny_models import ARCHITECTURES, make_model_folder
 
@@ -23,6 +24,11 @@ def with_adapters(folder: Path, **changes: object) -> AdapterSet:
         for value in adapters.parameters(name).values():
             torch.nn.init.normal_(value, std=0.1)
     return adapters
+
+
+@pytest.fixture(autouse=True)
+def safe() -> None:
+    make_bfloat16_safe()
 
 
 def layers(adapters: AdapterSet) -> list[LoraLayer]:
@@ -67,12 +73,63 @@ def test_no_adapter_is_the_bare_base_to_the_bit_and_a_fresh_one_too(model_folder
 
 def test_gradients_are_those_of_finite_differences() -> None:
     torch.manual_seed(0)
-    x, w, bias = torch.randn(2, 3, 5), torch.randn(4, 5), torch.randn(4)
-    a, b = torch.randn(2, 5), torch.randn(4, 2)
-    x, w, bias, a, b = (tensor.double() for tensor in (x, w, bias, a, b))
-    moving = [tensor.requires_grad_() for tensor in (x, a, b)]
-    assert torch.autograd.gradcheck(lambda x, a, b: lora_linear(x, w, bias, a, b, 1.5), moving)
-    assert w.grad is None
+    sizes = [(2, 3, 5), (4, 5), (4,), (2, 5), (4, 2), (3, 5), (1, 5), (6, 1), (6, 5)]
+    x, w, bias, a, b, bare, a2, b2, w2 = (torch.randn(*size).double() for size in sizes)
+    moving = [tensor.requires_grad_() for tensor in (x, a, b, a2, b2)]
+
+    def three(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, a2: torch.Tensor, b2: torch.Tensor) -> torch.Tensor:
+        layers = [Adapted(w, bias, a, b, 1.5), Adapted(bare, None), Adapted(w2, None, a2, b2, 0.5)]
+        return torch.cat(linears(x, layers), dim=-1)
+
+    assert torch.autograd.gradcheck(three, moving)
+    assert three(*moving).shape == (2, 3, 4 + 3 + 6)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_where_float32_is_faster_products_of_many_rows_are_made_in_it(
+    transposed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    weight = torch.randn(48, 64).bfloat16()
+    weight = weight.T.contiguous().T if transposed else weight
+    a, b = torch.randn(4, 64, requires_grad=True), torch.randn(48, 4, requires_grad=True)
+    for rows in (products.WIDE_ROWS, 3):
+        x = torch.randn(rows, 64).requires_grad_()
+        exact = x @ weight.float().T + 0.5 * (x @ a.T) @ b.T
+        errors = []
+        for speedup in (2.0, 0.5):
+            monkeypatch.setattr(products, "bfloat16_speedup", lambda speedup=speedup: speedup)
+            with products.single_tokens():
+                (y,) = linears(x, [Adapted(weight, None, a, b, 0.5)])
+            assert y.dtype == torch.float32
+            grads = torch.autograd.grad(y.sum(), (x, a, b))
+            expected = torch.autograd.grad(exact.sum(), (x, a, b), retain_graph=True)
+            errors.append([float((g - e).abs().max()) for g, e in zip(grads, expected, strict=True)])
+            if speedup < 1 and rows >= products.WIDE_ROWS:
+                torch.testing.assert_close(y, exact)
+        if rows >= products.WIDE_ROWS:
+            assert all(wide < narrow for wide, narrow in zip(*reversed(errors), strict=True))
+        else:
+            assert errors[0] == errors[1], "few rows: the weights are not converted for them"
+            (scored,) = linears(x, [Adapted(weight, None, a, b, 0.5)])
+            torch.testing.assert_close(scored, exact, msg="unless a whole sequence is computed")
+
+
+def test_logits_where_float32_is_faster_are_made_in_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "TILE", 7)
+    monkeypatch.setattr(products, "bfloat16_speedup", lambda: 0.5)
+    torch.manual_seed(0)
+    x, matrix = torch.randn(products.WIDE_ROWS, 16), torch.randn(30, 16).bfloat16()
+    expected = x @ matrix.float().T
+    torch.testing.assert_close(products.logits(x, matrix), expected, rtol=1e-5, atol=1e-5)
+    back = products.logits_backward(expected, matrix, x)
+    torch.testing.assert_close(back, expected @ matrix.float(), rtol=1e-4, atol=1e-4)
+    with products.single_tokens():
+        assert torch.equal(products.logits(x[:3], matrix), x[:3].bfloat16() @ matrix.T)
+
+
+def test_the_speed_of_bfloat16_is_measured_once() -> None:
+    assert products.bfloat16_speedup() == products.bfloat16_speedup() > 0
 
 
 def test_dropout_in_training_is_left_to_peft(model_folder: Path) -> None:
@@ -83,13 +140,13 @@ def test_dropout_in_training_is_left_to_peft(model_folder: Path) -> None:
     assert not torch.equal(run(adapters)[0], run(adapters)[0])
 
 
-def test_in_bfloat16_the_adapter_is_multiplied_in_bfloat16_and_learns_in_float32(model_folder: Path) -> None:
+def test_on_bfloat16_weights_the_adapter_learns_what_it_learns_on_float32_ones(model_folder: Path) -> None:
     exact, rough = with_adapters(model_folder), with_adapters(model_folder, dtype="bfloat16")
     for name, value in rough.parameters("one").items():
         value.data.copy_(exact.parameters("one")[name])
     hidden, gradients = run(rough)
     expected, expected_gradients = run(exact)
-    assert hidden.dtype == torch.bfloat16
+    assert hidden.dtype == torch.float32
     assert float((hidden.float() - expected).abs().mean() / expected.abs().mean()) < 0.02
     for name, gradient in gradients.items():
         assert gradient.dtype == torch.float32

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
+from ppolm.base_setup import products
 from ppolm.base_setup.model_setup import Models, setup_models
 from ppolm.config import PPOConfig
 from ppolm.data.sequences import TokenSequences
@@ -157,11 +160,63 @@ def test_chunked_logprobs_and_their_gradients_equal_the_plain_ones(monkeypatch: 
     torch.testing.assert_close(answers[0][1], full.entropy(), rtol=1e-4, atol=1e-5)
 
 
-def test_bfloat16_base_keeps_step_0_kl_exactly_zero(make_config: MakeConfig) -> None:
-    trainer = PPOTrainer(make_config(dtype="bfloat16"), reward=spread)
-    metrics = trainer.ppo_step(PROMPTS[:4])["metrics"]
-    assert metrics["kl"] == 0
-    assert metrics["skipped_updates"] == 0
+@pytest.mark.parametrize("chunk", [2**24, 16 * 50])
+def test_gradients_made_beside_the_logprobs_equal_those_of_autograd(
+    chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ppolm.models.token_logprobs.LOGIT_CHUNK", chunk)
+    torch.manual_seed(0)
+    weight, actions, above = torch.randn(50, 8), torch.randint(0, 50, (100,)), torch.randn(100)
+    answers = []
+    for matrix in (None, weight):
+        hidden = torch.linspace(-1, 1, 800).reshape(100, 8).requires_grad_()
+        given = (hidden, actions, lambda h: h @ weight.T, 0.7, 50, "measure", matrix)
+        logprob, entropy = token_logprobs(*given)  # type: ignore[arg-type]
+        assert not entropy.requires_grad
+        (grad,) = torch.autograd.grad(logprob, hidden, above)
+        answers.append((logprob.detach(), entropy.detach(), grad))
+    for plain, ours in zip(*answers, strict=True):
+        torch.testing.assert_close(plain, ours, rtol=1e-4, atol=1e-5)
+
+
+def test_the_gradient_of_a_nearly_certain_token_survives_bfloat16() -> None:
+    weight = torch.eye(8, dtype=torch.bfloat16)
+    hidden = torch.zeros(1, 8, dtype=torch.bfloat16)
+    hidden[0, 3] = 9.0
+    hidden.requires_grad_()
+    logprob, _ = token_logprobs(hidden, torch.tensor([3]), lambda h: h @ weight.T, 1.0, 8, "skip", weight)
+    (grad,) = torch.autograd.grad(logprob.sum(), hidden)
+    probability = torch.softmax(hidden.detach().float(), -1)[0, 3]
+    assert float(grad[0, 3]) == pytest.approx(1 - float(probability), rel=0.01)
+
+
+def test_only_a_plain_frozen_output_matrix_is_used_directly(make_config: MakeConfig, tmp_path: Path) -> None:
+    models = setup_models(make_config())
+    assert models.setup.output_matrix is models.setup.causal_lm.get_output_embeddings().weight
+    models.setup.causal_lm.requires_grad_(True)
+    assert models.setup.output_matrix is None
+    assert setup_models(make_config(lora_target_modules=("lm_head", "q_proj"))).setup.output_matrix is None
+
+
+@pytest.mark.parametrize("changes", [{}, {"samples_per_prompt": 2, "trainable_layers": 1}])
+@pytest.mark.parametrize("speedup", [0.5, 2.0])
+def test_in_bfloat16_the_first_kl_is_exactly_0_and_the_first_ratio_1(
+    make_config: MakeConfig, changes: dict[str, Any], speedup: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On machines that multiply float32 faster, and on those that multiply bfloat16 faster."""
+    monkeypatch.setattr(products, "bfloat16_speedup", lambda: speedup)
+    trainer = PPOTrainer(make_config(dtype="bfloat16", **changes), reward=spread)
+    assert trainer.attributor.recomputes, "auto: rounding of the sampler is no KL"
+    for step in range(3):
+        result = trainer.ppo_step(PROMPTS[: trainer.config.prompts_per_step])
+        metrics = result["metrics"]
+        if step == 0:
+            assert metrics["kl"] == 0
+            assert torch.equal(result["sa_pairs"].column("logprob_policy"), result["sa_pairs"].column("logprob_ref"))
+        assert metrics["first_mismatch"] < 1e-3, "the ratio of the first minibatch, within 1e-3 of 1"
+        assert math.isfinite(metrics["sampler_mismatch"]), "measured at every step"
+        assert metrics["skipped_updates"] == 0
+    assert trainer.attributor.recomputes, "and so at every later step"
 
 
 def test_lora_on_the_output_head_is_used_and_trained(make_config: MakeConfig, tmp_path: Path) -> None:

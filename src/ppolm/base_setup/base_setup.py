@@ -15,6 +15,7 @@ from ppolm.base_setup.attention import use_grouped_attention
 from ppolm.base_setup.cpu_bfloat16 import make_bfloat16_safe
 from ppolm.base_setup.device import resolve_device, resolve_dtype
 from ppolm.base_setup.fused_block import fuse_blocks, only
+from ppolm.base_setup.products import logits as product_logits
 from ppolm.base_setup.tokenizer_setup import TokenizerSetup
 from ppolm.config import ModelSettings
 from ppolm.data.hub import hub_is_reachable
@@ -36,8 +37,7 @@ class BaseModelSetup:
         if self.device.type == "cpu" and self.dtype == torch.bfloat16:
             make_bfloat16_safe()
         self.causal_lm = load_causal_lm(source, self.dtype, config.trust_remote_code).to(self.device)
-        use_grouped_attention(self.causal_lm)
-        self.last_block = fuse_blocks(self.causal_lm, find_blocks(self.causal_lm)[1])
+        self.last_block: nn.Module | None = None
         """The last block, if it can be computed at some positions alone."""
         self.causal_lm.name_or_path = self.name  # adapters name their base as the user does
         self.causal_lm.eval().requires_grad_(False)
@@ -51,6 +51,8 @@ class BaseModelSetup:
             )
         self.tokenizer = TokenizerSetup(tokenizer, self.text_config.vocab_size, eos_ids)
         self._check_projection()
+        use_grouped_attention(self.causal_lm)
+        self.last_block = fuse_blocks(self.causal_lm, find_blocks(self.causal_lm)[1])
 
     @property
     def hidden_size(self) -> int:
@@ -62,8 +64,20 @@ class BaseModelSetup:
         """Longest sequence the model has positions for, if it says so."""
         return getattr(self.text_config, "max_position_embeddings", None)
 
+    @property
+    def state_dtype(self) -> torch.dtype:
+        """Precision of the hidden states: float32 on a CPU, even of weights in bfloat16, where our blocks are used.
+
+        What bfloat16 would round away differs with the batch that a sequence is in, and so between sampling, scoring
+        and training; and here it saves neither time nor, since less is kept for the backward pass, memory.
+        """
+        return torch.float32 if self.last_block is not None and self.device.type == "cpu" else self.dtype
+
     def blocks(self, **inputs: Any) -> Any:
         """Run the transformer without its output matrix."""
+        if "input_ids" in inputs and self.state_dtype != self.dtype:
+            embedded = self.causal_lm.get_input_embeddings()(inputs.pop("input_ids"))
+            inputs["inputs_embeds"] = embedded.to(self.state_dtype)
         return self.causal_lm.base_model(**inputs)
 
     def hidden_states(self, inputs: Tensor, position_ids: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
@@ -92,9 +106,22 @@ class BaseModelSetup:
 
     def project(self, hidden: Tensor) -> Tensor:
         """Logits [n, V] of hidden states [n, d], as the model's own head computes them."""
-        logits = self.causal_lm.get_output_embeddings()(hidden)  # asked for anew: an adapter may have wrapped it
+        matrix = self.output_matrix
+        if matrix is not None and hidden.dim() == 2:
+            return product_logits(hidden, matrix)
+        # Asked for anew: an adapter may have wrapped it.
+        logits = self.causal_lm.get_output_embeddings()(hidden.to(self.dtype))
         softcap = getattr(self.text_config, "final_logit_softcapping", None)
         return logits if softcap is None else torch.tanh(logits / softcap) * softcap
+
+    @property
+    def output_matrix(self) -> Tensor | None:
+        """W [V, d], if ``project`` is nothing but the product with it and it is frozen."""
+        layer = self.causal_lm.get_output_embeddings()
+        plain = type(layer) is nn.Linear and layer.bias is None and not layer.weight.requires_grad
+        plain = plain and "forward" not in vars(layer) and not layer._forward_hooks  # nobody changes what it gives
+        softcap = getattr(self.text_config, "final_logit_softcapping", None)
+        return layer.weight if plain and softcap is None else None
 
     @torch.no_grad()
     def _check_projection(self) -> None:

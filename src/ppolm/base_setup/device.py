@@ -1,9 +1,11 @@
 """Which device and precision a run uses."""
 
+import os
 from collections.abc import Callable
 
 import torch
 
+from ppolm.base_setup.products import CLEARLY, bfloat16_speedup
 from ppolm.errors import ConfigError
 
 
@@ -23,21 +25,40 @@ def resolve_device(name: str) -> torch.device:
 
 
 LARGE = 100_000_000
-"""Parameters from which bfloat16 pays on a CPU that has it: below, converting costs more than it saves."""
+"""Parameters from which bfloat16 may pay on a CPU: below, converting costs more than it saves."""
 
 
 def resolve_dtype(name: str, device: torch.device, parameters: Callable[[], int]) -> torch.dtype:
-    """``auto`` is bfloat16 where the hardware has it, on a CPU only for large models; float32 elsewhere."""
+    """``auto``: bfloat16 where CUDA has it; on a CPU for large models, if it is faster or memory is short."""
     if name == "auto":
         if device.type == "cuda":
             fast = torch.cuda.is_bf16_supported()
         else:
-            fast = device.type == "cpu" and cpu_has_bfloat16() and parameters() >= LARGE
+            fast = device.type == "cpu" and cpu_has_bfloat16() and _pays(parameters())
         name = "bfloat16" if fast else "float32"
     return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
+
+
+def _pays(parameters: int) -> bool:
+    """Whether a model of this size should be in bfloat16 on this CPU."""
+    if parameters < LARGE:
+        return False
+    memory = memory_size(torch.device("cpu"))
+    short = memory is not None and 4 * parameters > memory / 4
+    return short or bfloat16_speedup() > CLEARLY
 
 
 def cpu_has_bfloat16() -> bool:
     """Whether the CPU multiplies bfloat16 itself: without that it would be much slower than float32."""
     found = torch.cpu.get_capabilities()
     return any(found.get(name, False) for name in ("avx512_bf16", "amx_bf16", "arm_bf16"))
+
+
+def memory_size(device: torch.device) -> int | None:
+    """Bytes of memory that a device has, if it can be known."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not a Unix
+        return None

@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from ppolm.base_setup.fused_ops import gated, rms_norm, rotate
+from ppolm.base_setup.lora_linear import apply_layers
 
 ATTENTION = ("sdpa", "ppolm_grouped")
 """Kinds of attention that take a mask [B, 1, T, T] of what is seen."""
@@ -49,30 +50,35 @@ class FusedBlock:
             queries, seen = _take(queries, self.wanted), _take(seen, self.wanted)
             turns = (_take(turns[0], self.wanted), _take(turns[1], self.wanted))
             attention_mask = _mask_of(self.wanted, hidden_states.shape[1], attention_mask)
-        query = self._heads("q", seen, turns)
-        key = self._heads("k", normed, position_embeddings)
-        value = self._heads("v", normed, None)
+        attention = self.attention
+        if self.wanted is None:
+            query, key, value = apply_layers((attention.q_proj, attention.k_proj, attention.v_proj), normed)
+        else:
+            (query,) = apply_layers((attention.q_proj,), seen)
+            key, value = apply_layers((attention.k_proj, attention.v_proj), normed)
+        query = self._heads(query, "q_norm", turns)
+        key = self._heads(key, "k_norm", position_embeddings)
+        value = value.view(*value.shape[:-1], -1, attention.head_dim).transpose(1, 2)
         if past_key_values is not None:
-            key, value = past_key_values.update(key, value, self.attention.layer_idx)
-        attend = ALL_ATTENTION_FUNCTIONS[self.attention.config._attn_implementation]
-        dropout = self.attention.attention_dropout if self.attention.training else 0.0
+            key, value = past_key_values.update(key, value, attention.layer_idx)
+        attend = ALL_ATTENTION_FUNCTIONS[attention.config._attn_implementation]
+        dropout = attention.attention_dropout if attention.training else 0.0
         answer, _ = attend(
             self.attention, query, key, value, attention_mask, dropout, self.attention.scaling, **options
         )
-        hidden = queries + self.attention.o_proj(answer.reshape(*queries.shape[:-1], -1))
-        normed = _norm(self.before_mlp, hidden)
-        return hidden + self.mlp.down_proj(gated(self.mlp.gate_proj(normed), self.mlp.up_proj(normed)))
+        (mixed,) = apply_layers((attention.o_proj,), answer.reshape(*queries.shape[:-1], -1))
+        hidden = queries + mixed
+        gate, up = apply_layers((self.mlp.gate_proj, self.mlp.up_proj), _norm(self.before_mlp, hidden))
+        (inner,) = apply_layers((self.mlp.down_proj,), gated(gate, up, self.before_mlp.weight.dtype))
+        return hidden + inner
 
-    def _heads(self, name: str, hidden: Tensor, turns: tuple[Tensor, Tensor] | None) -> Tensor:
-        """Queries, keys or values [B, H, T, d]."""
-        heads: Tensor = getattr(self.attention, f"{name}_proj")(hidden)
-        heads = heads.view(*hidden.shape[:-1], -1, self.attention.head_dim)
-        norm = getattr(self.attention, f"{name}_norm", None)
-        if norm is not None:
-            heads = _norm(norm, heads)
-        if turns is not None:
-            heads = rotate(heads, turns[0].unsqueeze(2), turns[1].unsqueeze(2))
-        return heads.transpose(1, 2)
+    def _heads(self, projected: Tensor, norm: str, turns: tuple[Tensor, Tensor]) -> Tensor:
+        """Queries or keys [B, H, T, d], turned by their positions."""
+        heads = projected.view(*projected.shape[:-1], -1, self.attention.head_dim)
+        module = getattr(self.attention, norm, None)
+        if module is not None:
+            heads = _norm(module, heads)
+        return rotate(heads, turns[0].unsqueeze(2), turns[1].unsqueeze(2)).transpose(1, 2)
 
 
 def _norm(module: Any, x: Tensor) -> Tensor:

@@ -32,7 +32,8 @@ class _RMSNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         y, root = _norm(x, weight, eps)
-        ctx.save_for_backward(x, weight, root)
+        ctx.save_for_backward(x.to(weight.dtype), weight, root)
+        ctx.given = x.dtype
         return y
 
     @staticmethod
@@ -43,7 +44,7 @@ class _RMSNorm(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             g = grad * weight
             along = torch.linalg.vecdot(g, wide).unsqueeze(-1).mul_(root.pow(3)).div_(-x.shape[-1])
-            dx = g.mul_(root).addcmul_(wide, along).to(x.dtype)
+            dx = g.mul_(root).addcmul_(wide, along).to(ctx.given)
         if ctx.needs_input_grad[1]:
             dw = (grad * wide).mul_(root).flatten(0, -2).sum(0).to(weight.dtype)
         return dx, dw, None
@@ -78,10 +79,19 @@ class _Rotate(torch.autograd.Function):
         return _turn(grad, cos, sin, -1), None, None
 
 
-def gated(gate: Tensor, up: Tensor) -> Tensor:
-    """y = silu(gate) · up. Of silu(gate) nothing is kept for the backward pass: it is quicker made than read."""
+def log_sum_exp(x: Tensor) -> Tensor:
+    """log Σ exp(x) over the last dimension [n]. torch's own uses one thread and no vectors."""
+    top = x.amax(-1, keepdim=True)
+    return torch.sub(x, top).exp_().sum(-1).log_().add_(top.squeeze(-1))
+
+
+def gated(gate: Tensor, up: Tensor, keep: torch.dtype) -> Tensor:
+    """y = silu(gate) · up. Of silu(gate) nothing is kept for the backward pass: it is quicker made than read.
+
+    ``keep``: the precision of what is kept.
+    """
     if torch.is_grad_enabled() and (gate.requires_grad or up.requires_grad):
-        return _Gated.apply(gate, up)
+        return _Gated.apply(gate, up, keep)
     return silu(gate).mul_(up)
 
 
@@ -89,11 +99,11 @@ class _Gated(torch.autograd.Function):
     """dup = silu(gate) dy,  dgate = silu'(gate) up dy."""
 
     @staticmethod
-    def forward(ctx: Any, gate: Tensor, up: Tensor) -> Tensor:
-        ctx.save_for_backward(gate, up)
+    def forward(ctx: Any, gate: Tensor, up: Tensor, keep: torch.dtype) -> Tensor:
+        ctx.save_for_backward(gate.to(keep), up.to(keep))
         return silu(gate).mul_(up)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
-        gate, up = ctx.saved_tensors
-        return torch.ops.aten.silu_backward(grad * up, gate), silu(gate).mul_(grad)
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        gate, up = (kept.to(grad.dtype) for kept in ctx.saved_tensors)
+        return torch.ops.aten.silu_backward(grad * up, gate), silu(gate).mul_(grad), None

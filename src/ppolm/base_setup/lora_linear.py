@@ -1,22 +1,38 @@
-"""A linear layer with its LoRA adapter as one operation: two small products added in place, nothing kept twice.
+"""Linear layers with their LoRA adapters as one operation: small products added in place, nothing kept twice.
 
-PEFT adds the adapter by separate operations that each write a tensor as large as the output, and in bfloat16 casts the
-whole input to float32 for it. This does the same sum with the products alone.
+PEFT adds an adapter by separate operations that each write a tensor as large as the output, and in bfloat16 casts the
+whole input to float32 for it. This does the same sum with the products alone; layers that read the same input, such as
+queries, keys and values, share the low-rank products and one gradient.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from peft.tuners.lora import Linear as LoraLayer
 from torch import Tensor, nn
-from torch.nn.functional import linear
+from torch.nn import functional
 from transformers.pytorch_utils import Conv1D
+
+from ppolm.base_setup.products import converted, product_dtype
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """What a linear layer computes now: y = x Wᵀ + bias + s (x Aᵀ) Bᵀ. W and bias are frozen."""
+
+    weight: Tensor
+    bias: Tensor | None
+    a: Tensor | None = None
+    b: Tensor | None = None
+    scale: float = 0.0
 
 
 def fuse(model: nn.Module) -> None:
-    """Let every plain LoRA layer of a model use ``lora_linear``; layers of other kinds keep PEFT's own code."""
+    """Let every plain LoRA layer of a model compute as here; layers of other kinds keep PEFT's own code."""
     for module in model.modules():
         if type(module) is LoraLayer and isinstance(module.base_layer, (nn.Linear, Conv1D)):
             # On the object, so that PEFT still finds, saves and switches its own layers.
@@ -32,16 +48,25 @@ class _Forward:
         self.transposed = isinstance(self.base, Conv1D)
 
     def __call__(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        layer, weight, bias = self.layer, self.base.weight, self.base.bias
-        if self.transposed:
-            weight = weight.T
+        adapted = self.adapted()
+        if adapted is None:  # PEFT's own code wants an input in the precision of the weights
+            given = x.to(self.base.weight.dtype)
+            return type(self.layer).forward(self.layer, given, *args, **kwargs).to(x.dtype)
+        return linears(x, [adapted])[0]
+
+    def adapted(self) -> Adapted | None:
+        """What the layer computes with the active adapter; None if that is more than s B A."""
+        layer = self.layer
+        weight = self.base.weight.T if self.transposed else self.base.weight
         names = [] if layer.disable_adapters else [name for name in layer.active_adapters if name in layer.lora_A]
+        if self.base.weight.requires_grad or len(names) > 1 or not all(map(self._plain, names)):
+            return None
         if not names:
-            return linear(x, weight, bias)
-        if len(names) > 1 or not self._plain(names[0]):
-            return type(layer).forward(layer, x, *args, **kwargs)
-        a, b = layer.lora_A[names[0]].weight, layer.lora_B[names[0]].weight
-        return lora_linear(x, weight, bias, a, b, layer.scaling[names[0]])
+            return Adapted(weight, self.base.bias)
+        (name,) = names
+        return Adapted(
+            weight, self.base.bias, layer.lora_A[name].weight, layer.lora_B[name].weight, layer.scaling[name]
+        )
 
     def _plain(self, name: str) -> bool:
         """Whether the adapter is s B A and nothing more: no dropout now, no bias of its own, no variant."""
@@ -50,42 +75,96 @@ class _Forward:
         return not drops and self.layer.lora_B[name].bias is None and name not in self.layer.lora_variant
 
 
-def lora_linear(x: Tensor, weight: Tensor, bias: Tensor | None, a: Tensor, b: Tensor, scale: float) -> Tensor:
-    """y = x Wᵀ + bias + s (x Aᵀ) Bᵀ, in the precision of x; W and bias are frozen, A and B may train in float32."""
-    if torch.is_grad_enabled() and (x.requires_grad or a.requires_grad or b.requires_grad):
-        return _LoraLinear.apply(x, weight, bias, a, b, scale)
-    return _product(x.reshape(-1, x.shape[-1]), weight, bias, a, b, scale)[0].view(*x.shape[:-1], -1)
+def apply_layers(modules: Sequence[Any], x: Tensor) -> list[Tensor]:
+    """The outputs of linear layers that read the same input."""
+    found = [_adapted(module) for module in modules]
+    adapted = [one for one in found if one is not None]
+    if len(adapted) == len(found):
+        return linears(x, adapted)
+    return [module(x.to(module.weight.dtype)).to(x.dtype) for module in modules]
 
 
-def _product(
-    x: Tensor, weight: Tensor, bias: Tensor | None, a: Tensor, b: Tensor, scale: float
-) -> tuple[Tensor, Tensor]:
-    """The output [n, out] for an input [n, in], and x Aᵀ."""
-    low = x @ a.to(x.dtype).T
-    return linear(x, weight, bias).addmm_(low, b.to(x.dtype).T, alpha=scale), low
+def _adapted(module: Any) -> Adapted | None:
+    if type(module) is nn.Linear and not module.weight.requires_grad:
+        return Adapted(module.weight, module.bias)
+    return module.forward.adapted() if isinstance(module.forward, _Forward) else None
 
 
-class _LoraLinear(torch.autograd.Function):
-    """dx = dy W + s (dy B) A,  dA = s (dy B)ᵀ x,  dB = s dyᵀ (x Aᵀ)."""
+def linears(x: Tensor, layers: Sequence[Adapted]) -> list[Tensor]:
+    """The outputs of layers that read x, in its precision, whatever that of the weights; A and B may train."""
+    flat = x.reshape(-1, x.shape[-1])
+    adapters = [part for layer in layers for part in (layer.a, layer.b)]
+    trains = x.requires_grad or any(part is not None and part.requires_grad for part in adapters)
+    if torch.is_grad_enabled() and trains:
+        outputs = _Linears.apply(flat, layers, *adapters)
+    else:
+        outputs = _products(flat, layers)[0]
+    return [y.view(*x.shape[:-1], -1) for y in outputs]
+
+
+def _products(x: Tensor, layers: Sequence[Adapted]) -> tuple[tuple[Tensor, ...], list[Tensor | None]]:
+    """The outputs [n, out] for an input [n, in], and x Aᵀ of every layer that has an adapter."""
+    dtype, given = product_dtype(x, layers[0].weight), x.dtype
+    x = x.to(dtype)
+    low = _low(x, layers)
+    outputs = []
+    for layer, part in zip(layers, low, strict=True):
+        bias = None if layer.bias is None else layer.bias.to(dtype)
+        y = functional.linear(x, converted(layer.weight, dtype), bias)
+        if part is not None and layer.b is not None:
+            y.addmm_(part, layer.b.to(dtype).T, alpha=layer.scale)
+        outputs.append(y.to(given))
+    return tuple(outputs), low
+
+
+def _low(x: Tensor, layers: Sequence[Adapted]) -> list[Tensor | None]:
+    """x Aᵀ of every layer, by one product."""
+    matrices = [layer.a for layer in layers if layer.a is not None]
+    if not matrices:
+        return [None] * len(layers)
+    parts = iter((x @ _stack(matrices, x.dtype).T).split([len(a) for a in matrices], dim=1))
+    return [None if layer.a is None else next(parts) for layer in layers]
+
+
+def _stack(parts: list[Tensor], dtype: torch.dtype, dim: int = 0) -> Tensor:
+    return (parts[0] if len(parts) == 1 else torch.cat(parts, dim=dim)).to(dtype)
+
+
+class _Linears(torch.autograd.Function):
+    """dx = Σ dy W + s (dy B) A,  dA = s (dy B)ᵀ x,  dB = s dyᵀ (x Aᵀ)."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, a: Tensor, b: Tensor, scale: float) -> Tensor:
-        flat = x.reshape(-1, x.shape[-1])
-        y, low = _product(flat, weight, bias, a, b, scale)
-        ctx.save_for_backward(flat, weight, a, b, low)
-        ctx.scale = scale
-        return y.view(*x.shape[:-1], -1)
+    def forward(ctx: Any, x: Tensor, layers: Sequence[Adapted], *_: Tensor | None) -> tuple[Tensor, ...]:
+        outputs, low = _products(x, layers)
+        # For the gradients of A the input is kept as rough as the weights are.
+        ctx.save_for_backward(x.to(layers[0].weight.dtype), *low)
+        ctx.layers, ctx.given, ctx.dtype = layers, x.dtype, product_dtype(x, layers[0].weight)
+        return outputs
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, a, b, low = ctx.saved_tensors
-        shape, grad = grad.shape, grad.reshape(-1, grad.shape[-1])
-        below = (grad @ b.to(grad.dtype)).mul_(ctx.scale)
-        dx = da = db = None
-        if ctx.needs_input_grad[0]:
-            dx = (grad @ weight).addmm_(below, a.to(grad.dtype)).view(*shape[:-1], -1)
-        if ctx.needs_input_grad[3]:
-            da = (below.T @ x).to(a.dtype)
-        if ctx.needs_input_grad[4]:
-            db = (grad.T @ low).mul_(ctx.scale).to(b.dtype)
-        return dx, None, None, da, db, None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, *low = ctx.saved_tensors
+        layers: Sequence[Adapted] = ctx.layers
+        given, dtype = ctx.given, ctx.dtype
+        answers: list[Tensor | None] = []
+        below: list[Tensor] = []
+        dx: Tensor | None = None
+        for layer, grad, part in zip(layers, (one.to(dtype) for one in grads), low, strict=True):
+            if ctx.needs_input_grad[0]:
+                weight = converted(layer.weight, dtype)
+                dx = grad @ weight if dx is None else dx.addmm_(grad, weight)
+            if layer.b is None:
+                answers += [None, None]
+                continue
+            below.append((grad @ layer.b.to(dtype)).mul_(layer.scale))
+            answers += [below[-1], (grad.T @ part).mul_(layer.scale).to(layer.b.dtype)]
+        adapters = [layer.a for layer in layers if layer.a is not None]
+        if adapters:
+            together = below[0] if len(below) == 1 else torch.cat(below, dim=1)
+            if dx is not None:
+                dx.addmm_(together, _stack(adapters, dtype))
+            parts = iter((together.T @ x.to(dtype)).split([len(a) for a in adapters]))
+            answers[0::2] = [None if layer.a is None else next(parts).to(layer.a.dtype) for layer in layers]
+        needed = ctx.needs_input_grad[2:]
+        answers = [answer if asked else None for answer, asked in zip(answers, needed, strict=True)]
+        return (None if dx is None else dx.to(given), None, *answers)

@@ -52,7 +52,7 @@ class Trunk:
                 self._keep(one.key, states[one.row, one.start : one.start + one.length])
             return states
         width = self.setup.hidden_size
-        states = torch.zeros(*batch.input_ids.shape, width, dtype=self.setup.dtype, device=self.setup.device)
+        states = torch.zeros(*batch.input_ids.shape, width, dtype=found[0].dtype, device=self.setup.device)
         for one, part in zip(segments, found, strict=True):
             states[one.row, one.start : one.start + one.length] = part
         return states
@@ -81,7 +81,7 @@ class Trunk:
 
     def size(self, tokens: int) -> int:
         """Bytes that the states of so many tokens take."""
-        return tokens * self.setup.hidden_size * self.setup.dtype.itemsize
+        return tokens * self.setup.hidden_size * self.setup.state_dtype.itemsize
 
     def _find(self, key: bytes, length: int) -> Tensor | None:
         states = self.kept.get(key)

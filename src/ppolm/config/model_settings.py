@@ -37,8 +37,8 @@ class ModelSettings:
     device: str = "auto"
     """auto (CUDA, else Apple MPS, else CPU), or a torch device such as cpu, cuda, cuda:1, mps."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Precision of the frozen base. auto: bfloat16 where the hardware has it (on a CPU: from 100 M parameters on), else
-    float32."""
+    """Precision of the frozen base. auto: bfloat16 where CUDA has it; on a CPU for large models, if faster or if memory
+    is short; else float32."""
     seed: int = 0
     """Seed of adapters, sampling and shuffling."""
 

@@ -44,8 +44,9 @@ class PPOConfig(ModelSettings):
     """Passes over the buffered experience in each PPO step."""
     minibatch_size: int = 8
     """Responses per optimiser update."""
-    minibatch_order: Literal["shuffled", "bucketed"] = "shuffled"
-    """A fresh permutation of the responses per PPO epoch, or minibatches of similar length in shuffled order."""
+    minibatch_order: Literal["shuffled", "bucketed", "grouped"] = "shuffled"
+    """A fresh permutation of the responses per PPO epoch; or similar lengths together, which saves padding; or the
+    responses to a prompt together, which computes the prompt once for those in a minibatch."""
     microbatch_tokens: int = 2048
     """Padded tokens per forward pass. Bounds memory; changes neither losses nor gradients."""
     gamma: float = 0.99
@@ -133,8 +134,8 @@ class PPOConfig(ModelSettings):
     rollout_tokens: int = 32768
     """Tokens (prompt and room for the response, padded) sampled at once. Bounds the KV cache; changes no response."""
     recompute_logprobs: Literal["auto", "always", "never"] = "auto"
-    """Score the policy by the same pass as the reference, or take the sampler's numbers. auto: scored until the sampler
-    was seen to agree to 1e-4, as it does in float32, and again if it no longer does."""
+    """Score the policy by the same pass as the reference, or take the sampler's numbers. auto: scored in bfloat16,
+    and in float32 until the sampler was seen to agree to 1e-4, and again if it no longer does."""
 
     # ---- Data -------------------------------------------------------------------------------------------------------
     prompts: str | None = None

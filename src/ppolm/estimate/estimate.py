@@ -12,11 +12,11 @@ from transformers import AutoConfig, AutoTokenizer
 
 from ppolm.base_setup.base_setup import load_pretrained
 from ppolm.base_setup.cpu_bfloat16 import make_bfloat16_safe
-from ppolm.base_setup.device import resolve_device, resolve_dtype
+from ppolm.base_setup.device import memory_size, resolve_device, resolve_dtype
 from ppolm.base_setup.tokenizer_setup import TokenizerSetup
 from ppolm.config import PPOConfig
 from ppolm.embedded import model_path
-from ppolm.estimate.machine import gemm_gflops, memory_size
+from ppolm.estimate.machine import gemm_gflops
 from ppolm.estimate.memory import Lengths, Memory, step_memory
 from ppolm.estimate.model_shape import ModelShape, read_shape
 from ppolm.estimate.operations import Work

@@ -1,8 +1,7 @@
-"""What this machine can do at most."""
+"""How fast this machine can multiply."""
 
 from __future__ import annotations
 
-import os
 import time
 
 import torch
@@ -22,13 +21,3 @@ def gemm_gflops(dtype: torch.dtype, device: torch.device, seconds: float = 0.5) 
         wait()
         best = min(best, time.perf_counter() - start)
     return 2 * ROWS * INNER * COLUMNS / best / 1e9
-
-
-def memory_size(device: torch.device) -> int | None:
-    """Bytes of memory that a device has, if it can be known."""
-    if device.type == "cuda":
-        return int(torch.cuda.get_device_properties(device).total_memory)
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not a Unix
-        return None

@@ -21,11 +21,17 @@ class BatchedData:
     pairs: SAPairs
 
     def minibatches(self, size: int, order: str, random: torch.Generator) -> Iterator[SAPairs]:
-        """Every sequence once, ``size`` at a time: freshly permuted, or ``bucketed`` with similar lengths together.
+        """Every sequence once, ``size`` at a time: freshly permuted, or ``bucketed`` with similar lengths together, or
+        ``grouped`` with the answers to a prompt together.
 
-        Bucketing saves padding but correlates what is in a minibatch; the order of the minibatches is random in both.
+        Bucketing saves padding, grouping computes a prompt once for its answers; both correlate what is in a
+        minibatch. The order of the minibatches is always random.
         """
         permutation = torch.randperm(self.pairs.num_sequences, generator=random)
+        if order == "grouped":
+            owners = self.pairs.columns["prompt_idx"][self.pairs.offsets[:-1]]
+            ranks = torch.randperm(int(owners.max()) + 1, generator=random)
+            permutation = permutation[ranks[owners[permutation]].argsort(stable=True)]
         if order == "bucketed":
             # A stable sort of the permutation: ties stay in random order.
             permutation = permutation[self.pairs.lengths[permutation].argsort(stable=True)]

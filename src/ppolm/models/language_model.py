@@ -26,7 +26,8 @@ class LanguageModel(BaseModel):
     ) -> tuple[Tensor, Tensor]:
         """log π(a|s) and entropy [n] of the actions of one microbatch, with gradients if the role is trainable."""
         vocab_size, states = self.setup.text_config.vocab_size, self.states(batch)
-        return token_logprobs(states, batch.actions, self.setup.project, temperature, vocab_size, entropy)
+        project, matrix = self.setup.project, self.setup.output_matrix
+        return token_logprobs(states, batch.actions, project, temperature, vocab_size, entropy, matrix)
 
     def logprobs(self, sequences: TokenSequences, temperature: float, token_budget: int) -> Tensor:
         """log π(a|s) of every action, flat, without gradients."""

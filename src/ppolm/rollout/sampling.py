@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from ppolm.base_setup.fused_ops import log_sum_exp
 from ppolm.errors import TrainingDivergedError
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def choose_tokens(logits: Tensor, uniforms: Tensor, sampling: Sampling) -> tuple
     log-probability: the update sees the full softmax too.
     """
     scaled = logits.float() / sampling.temperature
-    log_sum = torch.logsumexp(scaled, dim=-1)
+    log_sum = log_sum_exp(scaled)
     if not torch.isfinite(log_sum).all():
         raise TrainingDivergedError(
             "The model's logits are not finite: training has diverged or its weights are damaged."

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from ppolm.base_setup.products import single_tokens
 from ppolm.data.sequences import split_by_tokens
 from ppolm.rollout.kv_sampler import sample_sequences
 from ppolm.rollout.sampling import Sampled, Sampling, choose_tokens
@@ -58,7 +59,8 @@ class SlotSampler:
         while self.waiting or bool(self.running.any()):
             self._let_in()
             if bool(self.running.any()):
-                self._next_tokens()
+                with single_tokens():
+                    self._next_tokens()
             self._let_out()
         ids, logprobs, ended = self.tokens.tolist(), self.logprobs.tolist(), self.ended.tolist()
         return [Sampled(ids[i][:n], logprobs[i][:n], ended[i]) for i, n in enumerate(self.counts.tolist())]

@@ -39,8 +39,10 @@ class TokenAttributor:
 
     @property
     def recomputes(self) -> bool:
-        """Whether the policy is scored, rather than believed what the sampler said."""
-        return self.recompute_logprobs == "always" or (self.recompute_logprobs == "auto" and not self.sampler_agrees)
+        """Whether the policy is scored, rather than believed what the sampler said; by auto always in bfloat16."""
+        if self.recompute_logprobs != "auto":
+            return self.recompute_logprobs == "always"
+        return not self.sampler_agrees or self.policy.setup.dtype == torch.bfloat16
 
     def observe(self, mismatch: float) -> None:
         """Take note of how far sampler and scorer were apart in a training step; NaN: it could not be measured."""
