@@ -8,6 +8,7 @@ make bench FLAGS="--cases F G"  these cases
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import sys
 from pathlib import Path
@@ -31,13 +32,19 @@ from ppolm.estimate.model_shape import shape_of
 from ppolm.estimate.operations import Work
 
 
+@functools.cache
+def peer(flags: tuple[str, ...], turn: int) -> dict[str, Any]:  # noqa: ARG001 each turn is measured anew
+    """The peer's figures: cases that differ on our side alone share them."""
+    return run("peer", list(flags))
+
+
 def compare(case: Case, rounds: int, threads: int) -> dict[str, Any]:
     """Both sides in turns; the best step of each, and the ratio by phase."""
     print(f"{case.name}: {case.what}", file=sys.stderr, flush=True)
     common = [*case.flags, "--steps", str(case.steps), "--threads", str(threads)]
     found: dict[str, list[dict[str, Any]]] = {"peer": [], "ours": []}
-    for _ in range(rounds):
-        found["peer"].append(run("peer", common))
+    for turn in range(rounds):
+        found["peer"].append(peer(tuple(common), turn))
         found["ours"].append(run("ours", [*common, *case.ours]))
     row: dict[str, Any] = {"case": case.name, "what": case.what, "target": case.target, "runs": found}
     if any("failed" in one for runs in found.values() for one in runs):

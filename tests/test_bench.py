@@ -84,6 +84,7 @@ def test_the_whole_comparison_writes_figures_tables_and_a_picture(
         seconds = dict.fromkeys(PHASES, 4.0 if side == "peer" else 2.0)
         return {"best_step_s": seconds, "peak_rss_gib": 1.0, "estimated_gib": 1.1, "recomputed": True}
 
+    compare.peer.cache_clear()
     monkeypatch.setattr(compare, "run", answer)
     monkeypatch.setattr(compare, "measure_limits", lambda _: {"float32": 100.0, "bfloat16": 200.0})
     monkeypatch.setattr(sys, "argv", ["compare", "--output", str(tmp_path / "results.json")])

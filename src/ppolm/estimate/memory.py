@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import sys
+import os
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -12,6 +13,8 @@ from ppolm.estimate.model_shape import ModelShape
 from ppolm.models.token_logprobs import LOGIT_CHUNK
 from ppolm.rollout.slot_sampler import PROMPT_TOKENS
 
+GAPS = 0.1
+"""Share of memory that the allocator holds and cannot use again, as measured."""
 FLOAT = 4
 """Adapters, gradients, moments and log-probabilities are in float32."""
 
@@ -40,12 +43,13 @@ class Memory:
 
     @property
     def peak(self) -> int:
-        """All that stays, and the largest part of a step."""
-        return self.program + self.base + self.adapters + self.trunk + max(self.generation, self.scoring, self.training)
+        """All that stays, and the largest part of a step; and what lies free between them."""
+        model = self.base + self.adapters + self.trunk + max(self.generation, self.scoring, self.training)
+        return self.program + int(model * (1 + GAPS))
 
 
 def step_memory(shape: ModelShape, config: PPOConfig, lengths: Lengths, dtype: torch.dtype, adapters: int) -> Memory:
-    """The memory of a step with so many adapters."""
+    """The memory of a step with so many adapters. Hidden states are taken to be in float32, as on a CPU."""
     size = dtype.itemsize
     width = lengths.longest + config.max_new_tokens
     tokens = config.batch_size * (lengths.mean / config.samples_per_prompt + config.max_new_tokens)
@@ -54,51 +58,53 @@ def step_memory(shape: ModelShape, config: PPOConfig, lengths: Lengths, dtype: t
         program=program_size(),
         base=shape.parameters * size,
         adapters=shape.adapter * FLOAT * (adapters + 2 * 2 + 1),
-        trunk=int(min(config.trunk_mib * 2**20, tokens * shape.hidden * size)) if below else 0,
-        generation=_generation(shape, config, width, tokens, size),
-        scoring=_pass(shape, config.microbatch_tokens, tokens, size) + _logits(shape, tokens, size, gradients=False),
+        trunk=int(min(config.trunk_mib * 2**20, tokens * shape.hidden * FLOAT)) if below else 0,
+        generation=_generation(shape, config, width, tokens),
+        scoring=_pass(shape, config.microbatch_tokens, tokens) + _logits(shape, tokens),
         training=_training(shape, config, lengths, size),
     )
 
 
-def _generation(shape: ModelShape, config: PPOConfig, width: int, tokens: float, size: int) -> int:
+def _generation(shape: ModelShape, config: PPOConfig, width: int, tokens: float) -> int:
     """Keys and values of all rows that run at once, and either a pass over prompts or the choice of tokens."""
     rows = min(config.batch_size, max(1, config.rollout_tokens // width))
-    cache = rows * width * shape.layers * 2 * shape.kv * size
-    choice = rows * shape.vocab * (size + 2 * FLOAT + 2 * 8)  # logits, their softmax, its sums in float64
-    return cache + max(_pass(shape, PROMPT_TOKENS, tokens, size), choice)
+    cache = rows * width * shape.layers * 2 * shape.kv * FLOAT
+    choice = rows * shape.vocab * (3 * FLOAT + 2 * 8)  # logits, their softmax, its sums in float64
+    return cache + max(_pass(shape, PROMPT_TOKENS, tokens), choice)
 
 
-def _pass(shape: ModelShape, budget: int, tokens: float, size: int) -> int:
+def _pass(shape: ModelShape, budget: int, tokens: float) -> int:
     """The widest point of a forward pass: one block's tensors are there at a time."""
-    return int(min(budget, tokens) * (4 * shape.hidden + 2 * shape.heads + 3 * shape.inner) * size)
+    return int(min(budget, tokens) * (4 * shape.hidden + 2 * shape.heads + 3 * shape.inner) * FLOAT)
 
 
 def _training(shape: ModelShape, config: PPOConfig, lengths: Lengths, size: int) -> int:
     """What the backward pass needs of every trained block, and its own widest point.
 
-    Per token of a block: its input, both norms, the sum after attention; queries and keys before and after their
-    norms, values, attention's output; gate, up, and their product.
+    Per token of a block, as rough as the weights: its input, both norms, the sum after attention; queries and keys
+    before their norms, attention's output before its product; gate, up, and their product. In float32 what attention
+    itself needs: queries, keys, values, output.
     """
     answers = min(config.minibatch_size, config.batch_size)
     tokens = min(config.microbatch_tokens, answers * (lengths.mean / config.samples_per_prompt + config.max_new_tokens))
-    kept = 4 * shape.hidden + 3 * shape.heads + 3 * shape.kv + 3 * shape.inner
+    rough = 4 * shape.hidden + 2 * shape.heads + shape.kv + 3 * shape.inner
+    kept = rough * size + (2 * shape.heads + 2 * shape.kv) * FLOAT
     wanted = min(tokens, answers * config.max_new_tokens)
-    last = tokens * (2 * shape.hidden + 3 * shape.kv) + wanted * kept
-    states = int((shape.trained_layers - 1) * tokens * kept + last) * size
-    return states + _pass(shape, config.microbatch_tokens, tokens, size) + _logits(shape, wanted, size, gradients=True)
+    last = tokens * (2 * shape.hidden * size + 3 * shape.kv * FLOAT) + wanted * kept
+    states = int((shape.trained_layers - 1) * tokens * kept + last)
+    return states + _pass(shape, config.microbatch_tokens, tokens) + _logits(shape, wanted)
 
 
-def _logits(shape: ModelShape, tokens: float, size: int, gradients: bool) -> int:
-    """A chunk of logits, as the model gives them and in float32; again as gradients."""
+def _logits(shape: ModelShape, tokens: float) -> int:
+    """A chunk of logits and of what becomes of them, in float32."""
     chunk = min(max(16 * shape.vocab, LOGIT_CHUNK), tokens * shape.vocab)
-    return int(chunk * (size + 2 * FLOAT) * (2 if gradients else 1))
+    return int(chunk * 2 * FLOAT)
 
 
 def program_size() -> int:
-    """Bytes that this process has taken at most so far: Python, torch and what they have loaded."""
+    """Bytes that this process takes now: Python, torch and what they have loaded."""
     try:
-        import resource
-    except ImportError:  # Windows
-        return 500 * 2**20
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, AttributeError):  # not Linux: what it usually is
+        return 600 * 2**20
