@@ -24,14 +24,19 @@ class Case:
 
 
 CASES = (
-    Case("A", "4.2M, prompt 64, response 53, batch 8", [*SMALL, "--batch", "8"], 1.5),
+    Case("A", "4.2M, prompt 64, response 53, batch 8", [*SMALL, "--batch", "8"], 1.5, steps=8),
     Case("B", "4.2M, prompts 75 to 300, response 53, batch 32", RAGGED, 1.8),
     Case("B, K = 4", "B with 4 samples per prompt", [*RAGGED, "--samples", "4"], 3.5),
     Case("B, top 2", "B with the top half of the layers trained", RAGGED, 3.0, ["--layers", "2"]),
     Case("B, both", "B with both", [*RAGGED, "--samples", "4"], 5.0, ["--layers", "2"]),
     Case("F", "0.6B in bfloat16, prompt 64, response 10, batch 8", [*LARGE, "--response", "10"], 1.2, LEAN, steps=2),
     Case(
-        "F, top 8", "F with the top 8 of 28 layers trained", [*LARGE, "--response", "10"], 3.0, [*LEAN, "--layers", "8"]
+        "F, top 8",
+        "F with the top 8 of 28 layers trained",
+        [*LARGE, "--response", "10"],
+        3.0,
+        [*LEAN, "--layers", "8"],
+        steps=2,
     ),
     Case("G", "F with 53 response tokens", [*LARGE, "--response", "53"], 1.5, LEAN, steps=2),
     Case("T", "0.6B in bfloat16, prompts 200 to 400, response 53, batch 8", SUMMARY, 1.2, LEAN, steps=2),
