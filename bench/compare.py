@@ -11,6 +11,7 @@ import argparse
 import functools
 import json
 import sys
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -72,22 +73,19 @@ def limit_shares(case: Case, seconds: dict[str, float], gflops: float, recompute
     }
 
 
-def run_cases(names: list[str] | None, rounds: int, threads: int, limits: dict[str, float]) -> list[dict[str, Any]]:
-    """The rows of the comparison, by case."""
-    rows = []
+def run_cases(names: list[str] | None, rounds: int, threads: int, limits: dict[str, float]) -> Iterator[dict[str, Any]]:
+    """The rows of the comparison, one case after the other."""
     for case in (case for case in CASES if names is None or case.name in names):
         row = compare(case, rounds, threads)
         if "ours" in row:
             dtype = side_parser(None).parse_args(case.flags).dtype
             recomputed = row["runs"]["ours"][0]["recomputed"]
             row["limit_shares"] = limit_shares(case, row["ours"], limits[dtype], recomputed)
-        rows.append(row)
-    return rows
+        yield row
 
 
-def run_growth(threads: int) -> list[dict[str, Any]]:
+def run_growth(threads: int) -> Iterator[dict[str, Any]]:
     """Seconds of a step of both sides along every curve."""
-    curves = []
     for curve in CURVES:
         print(f"growth: {curve.name}", file=sys.stderr, flush=True)
         points = []
@@ -97,8 +95,7 @@ def run_growth(threads: int) -> list[dict[str, Any]]:
             found = {side: run(side, flags) for side in sides}
             totals = {side: one["best_step_s"]["total"] for side, one in found.items() if "failed" not in one}
             points.append({"value": value, **totals})
-        curves.append({"name": curve.name, "points": points})
-    return curves
+        yield {"name": curve.name, "points": points}
 
 
 def measure_limits(threads: int) -> dict[str, float]:
@@ -126,24 +123,22 @@ def main() -> None:
         print(f"warning: other programs are busy, so timings mean little: {busy}", file=sys.stderr)
     results: dict[str, Any] = {"gemm_gflops": measure_limits(given.threads), "busy": busy}
     print("GFLOPS of the fastest matrix product:", {k: round(v) for k, v in results["gemm_gflops"].items()})
-    tables = []
 
-    def keep(name: str, rows: list[dict[str, Any]], table: str) -> None:
-        """After each part: an interrupted comparison has shown what it had."""
-        results[name] = rows
-        tables.append(table)
-        print(table, flush=True)
-        given.output.write_text(json.dumps(results, indent=1))
+    def keep(name: str, rows: Iterable[dict[str, Any]], table: Callable[[list[dict[str, Any]]], str]) -> None:
+        """Write what there is after every row: an interrupted comparison has not been for nothing."""
+        results[name] = []
+        for row in rows:
+            results[name].append(row)
+            given.output.write_text(json.dumps(results, indent=1))
+        print(table(results[name]), flush=True)
 
     if names or everything:
-        rows = run_cases(names, given.rounds, given.threads, results["gemm_gflops"])
-        keep("cases", rows, case_table(rows))
+        keep("cases", run_cases(names, given.rounds, given.threads, results["gemm_gflops"]), case_table)
     if given.generation or everything:
-        rows = [{"case": name} | run("generation", more) for name, more in GENERATION.items()]
-        keep("generation", rows, generation_table(rows))
+        found = ({"case": name} | run("generation", more) for name, more in GENERATION.items())
+        keep("generation", found, generation_table)
     if given.growth or everything:
-        rows = run_growth(given.threads)
-        keep("growth", rows, growth_table(rows))
+        keep("growth", run_growth(given.threads), growth_table)
     picture = given.output.with_suffix(".png")
     draw(results, picture)
     print(f"Written: {given.output}, {picture}")
