@@ -122,8 +122,6 @@ def test_logits_where_float32_is_faster_are_made_in_tiles(monkeypatch: pytest.Mo
     x, matrix = torch.randn(products.WIDE_ROWS, 16), torch.randn(30, 16).bfloat16()
     expected = x @ matrix.float().T
     torch.testing.assert_close(products.logits(x, matrix), expected, rtol=1e-5, atol=1e-5)
-    back = products.logits_backward(expected, matrix, x)
-    torch.testing.assert_close(back, expected @ matrix.float(), rtol=1e-4, atol=1e-4)
     with products.single_tokens():
         assert torch.equal(products.logits(x[:3], matrix), x[:3].bfloat16() @ matrix.T)
 

@@ -153,8 +153,8 @@ def test_eval_and_generate_read_a_run(
     last = read_metrics(run, "eval")[-1]
     first = read_metrics(run, "eval")[0]
     for name in ("avg_reward", "kl", "entropy", "response_length"):
-        assert answer["policy"][name] == pytest.approx(last[name], rel=1e-6, abs=1e-9)
-        assert answer["reference"][name] == pytest.approx(first[name], rel=1e-6, abs=1e-9)
+        assert answer["policy"][name] == pytest.approx(last[name], rel=1e-5, abs=1e-5)
+        assert answer["reference"][name] == pytest.approx(first[name], rel=1e-5, abs=1e-5)
     assert ppolm(["eval", str(run)]) == 0
     table = capsys.readouterr().out
     assert "avg_reward" in table

@@ -101,14 +101,3 @@ def logits(x: Tensor, matrix: Tensor) -> Tensor:
         tile = converted(matrix[start : start + TILE], dtype)
         answer[:, start : start + TILE] = x @ tile.T
     return answer
-
-
-def logits_backward(grad: Tensor, matrix: Tensor, x: Tensor) -> Tensor:
-    """dy W [n, d], in the precision of x, for dy [n, V] in float32."""
-    dtype = product_dtype(x, matrix)
-    if dtype == matrix.dtype:
-        return (grad.to(dtype) @ matrix).to(x.dtype)
-    answer = torch.zeros(x.shape, dtype=dtype, device=x.device)
-    for start in range(0, len(matrix), TILE):
-        answer.addmm_(grad[:, start : start + TILE], converted(matrix[start : start + TILE], dtype))
-    return answer.to(x.dtype)
