@@ -69,7 +69,7 @@ class BaseModelSetup:
         """Precision of the hidden states: float32 on a CPU, even of weights in bfloat16, where our blocks are used.
 
         What bfloat16 would round away differs with the batch that a sequence is in, and so between sampling, scoring
-        and training; and here it saves neither time nor, since less is kept for the backward pass, memory.
+        and training.
         """
         return torch.float32 if self.last_block is not None and self.device.type == "cpu" else self.dtype
 

@@ -126,8 +126,8 @@ def _low(x: Tensor, layers: Sequence[Adapted]) -> list[Tensor | None]:
     return [None if layer.a is None else next(parts) for layer in layers]
 
 
-def _stack(parts: list[Tensor], dtype: torch.dtype, dim: int = 0) -> Tensor:
-    return (parts[0] if len(parts) == 1 else torch.cat(parts, dim=dim)).to(dtype)
+def _stack(parts: list[Tensor], dtype: torch.dtype) -> Tensor:
+    return (parts[0] if len(parts) == 1 else torch.cat(parts)).to(dtype)
 
 
 class _Linears(torch.autograd.Function):

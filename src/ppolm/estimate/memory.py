@@ -8,13 +8,14 @@ from pathlib import Path
 
 import torch
 
+from ppolm.base_setup.products import TILE
 from ppolm.config import PPOConfig
 from ppolm.estimate.model_shape import ModelShape
 from ppolm.models.token_logprobs import LOGIT_CHUNK
 from ppolm.rollout.slot_sampler import PROMPT_TOKENS
 
 GAPS = 0.1
-"""Share of memory that the allocator holds and cannot use again, as measured."""
+"""Share of memory that the allocator holds and cannot use again: chosen so that two measured peaks are met."""
 FLOAT = 4
 """Adapters, gradients, moments and log-probabilities are in float32."""
 
@@ -96,9 +97,8 @@ def _training(shape: ModelShape, config: PPOConfig, lengths: Lengths, size: int)
 
 
 def _logits(shape: ModelShape, tokens: float) -> int:
-    """A chunk of logits and of what becomes of them, in float32."""
-    chunk = min(max(16 * shape.vocab, LOGIT_CHUNK), tokens * shape.vocab)
-    return int(chunk * 2 * FLOAT)
+    """A tile of logits and of what becomes of them, in float32."""
+    return int(min(tokens, LOGIT_CHUNK // TILE) * min(shape.vocab, TILE) * 2 * FLOAT)
 
 
 def program_size() -> int:
