@@ -15,6 +15,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from ppolm.base_setup import products
+from ppolm.cli import train_command
 from ppolm.config import PPOConfig
 from ppolm.errors import ConfigError, RewardError, RunFolderError
 from ppolm.ppo_trainer import PPOTrainer
@@ -145,6 +147,44 @@ def test_a_finished_run_can_be_extended(make_config: MakeConfig) -> None:
     results = PPOTrainer(longer, reward=spread).train(PROMPTS, resume=Path(longer.output_dir) / "run")
     assert results.steps == 3
     assert [row["step"] for row in read_metrics(results.run_dir)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("speedup", [0.5, 2.0])
+def test_a_resumed_run_multiplies_as_it_began_whatever_a_timing_says_now(
+    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, speedup: float
+) -> None:
+    def run(name: str, fast: float, resume: bool = False) -> Path:
+        monkeypatch.setattr(products._Mode, "many_rows", None)  # as in a new process
+        monkeypatch.setattr(products, "bfloat16_speedup", lambda: fast)
+        trainer = PPOTrainer(make_config(**STATEFUL, dtype="bfloat16", run_name=name), reward=spread)
+        checkpoint = Path(trainer.config.output_dir) / name / "checkpoints/step-000003"
+        return trainer.train(PROMPTS, resume=checkpoint if resume else None).run_dir
+
+    whole, other = run("whole", speedup), run("other", 1 / speedup)
+    assert numbers(whole) != numbers(other), "the precision of products changes the last bits"
+    run("broken", speedup)
+    assert_same_run(whole, run("broken", 1 / speedup, resume=True))
+
+
+def test_the_precision_that_auto_chose_is_noted_and_kept(
+    make_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "reward.py").write_text(REWARD)
+    (tmp_path / "prompts.txt").write_text("\n".join(PROMPTS))
+    source = {"prompts": str(tmp_path / "prompts.txt"), "reward": (f"{tmp_path}/reward.py:score",)}
+    make_config(**source, max_steps=1).to_yaml(tmp_path / "auto.yaml")
+    run = tmp_path / "runs/run"
+    with monkeypatch.context() as elsewhere:  # where bfloat16 is the faster one
+        elsewhere.setattr("ppolm.base_setup.base_setup.resolve_dtype", lambda *_: torch.bfloat16)
+        train_command.main(["--config", str(tmp_path / "auto.yaml")])
+    assert PPOConfig.from_yaml(run / "config.yaml").dtype == "bfloat16"
+    for steps, file in ((2, ["--config", str(tmp_path / "auto.yaml")]), (3, [])):
+        train_command.main([*file, "--max-steps", str(steps), "--resume", str(run)])
+        state = json.loads((run / f"checkpoints/step-{steps:06d}/state.json").read_text())
+        assert state["precision"]["weights"] == "bfloat16"
+    trainer = PPOTrainer(make_config(**source, max_steps=4))  # auto is float32 for so small a model
+    with pytest.raises(RunFolderError, match="dtype 'bfloat16' -> 'float32'"):
+        trainer.train(PROMPTS, resume=run)
 
 
 def test_resume_with_other_prompts_is_refused(make_config: MakeConfig) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 
 from ppolm.base_setup.attention import use_grouped_attention
 from ppolm.base_setup.cpu_bfloat16 import make_bfloat16_safe
-from ppolm.base_setup.device import resolve_device, resolve_dtype
+from ppolm.base_setup.device import DTYPES, Precision, resolve_device, resolve_dtype
 from ppolm.base_setup.fused_block import fuse_blocks, only
 from ppolm.base_setup.products import logits as product_logits
+from ppolm.base_setup.products import many_rows_dtype, set_many_rows_dtype
 from ppolm.base_setup.tokenizer_setup import TokenizerSetup
 from ppolm.config import ModelSettings
 from ppolm.data.hub import hub_is_reachable
@@ -72,6 +74,22 @@ class BaseModelSetup:
         and training.
         """
         return torch.float32 if self.last_block is not None and self.device.type == "cpu" else self.dtype
+
+    @property
+    def precision(self) -> dict[str, Precision]:
+        """What ``dtype: auto`` and the timing of products chose: a resumed training must go on with the same."""
+        mixed = self.state_dtype != self.dtype
+        found = {"weights": self.dtype, "products": many_rows_dtype() if mixed else self.dtype}
+        names = {dtype: name for name, dtype in DTYPES.items()}
+        return {part: names[dtype] for part, dtype in found.items()}
+
+    def use_precision(self, saved: Mapping[str, Precision]) -> None:
+        """Compute as the interrupted training did whose ``precision`` this was."""
+        weights = self.precision["weights"]
+        if saved["weights"] != weights:
+            raise ModelError(f"its weights are {saved['weights']}, here {weights}. Set dtype: {saved['weights']}.")
+        if self.state_dtype != self.dtype:
+            set_many_rows_dtype(DTYPES[saved["products"]])
 
     def blocks(self, **inputs: Any) -> Any:
         """Run the transformer without its output matrix."""

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 
@@ -24,19 +25,24 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
+Precision = Literal["float32", "bfloat16"]
+DTYPES: dict[Precision, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+"""Precisions by their names in settings and checkpoints."""
 LARGE = 100_000_000
 """Parameters from which bfloat16 may pay on a CPU: below, converting costs more than it saves."""
 
 
-def resolve_dtype(name: str, device: torch.device, parameters: Callable[[], int]) -> torch.dtype:
+def resolve_dtype(
+    name: Precision | Literal["auto"], device: torch.device, parameters: Callable[[], int]
+) -> torch.dtype:
     """``auto``: bfloat16 where CUDA has it; on a CPU for large models, if it is faster or memory is short."""
     if name == "auto":
         if device.type == "cuda":
             fast = torch.cuda.is_bf16_supported()
         else:
             fast = device.type == "cpu" and cpu_has_bfloat16() and _pays(parameters())
-        name = "bfloat16" if fast else "float32"
-    return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
+        return torch.bfloat16 if fast else torch.float32
+    return DTYPES[name]
 
 
 def _pays(parameters: int) -> bool:

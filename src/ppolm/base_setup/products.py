@@ -39,9 +39,22 @@ def bfloat16_speedup() -> float:
 
 
 class _Mode:
-    """What is being computed."""
+    """How products are computed now."""
 
     single_tokens = False
+    many_rows: torch.dtype | None = None
+
+
+def many_rows_dtype() -> torch.dtype:
+    """The precision of products of many float32 states with bfloat16 weights: what was set, or is faster here."""
+    if _Mode.many_rows is None:
+        return torch.float32 if bfloat16_speedup() < 1 / CLEARLY else torch.bfloat16
+    return _Mode.many_rows
+
+
+def set_many_rows_dtype(dtype: torch.dtype | None) -> None:
+    """Multiply as an interrupted training did, in the whole process: a timing may choose otherwise. None: time it."""
+    _Mode.many_rows = dtype
 
 
 @contextmanager
@@ -61,7 +74,7 @@ def product_dtype(x: Tensor, weight: Tensor) -> torch.dtype:
     """
     if weight.dtype == x.dtype or (_Mode.single_tokens and len(x) < WIDE_ROWS):
         return weight.dtype
-    return torch.float32 if bfloat16_speedup() < 1 / CLEARLY else weight.dtype
+    return many_rows_dtype()
 
 
 class _Room:

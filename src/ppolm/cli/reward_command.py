@@ -22,7 +22,7 @@ def main(argv: list[str]) -> None:
 
     trainer = RewardTrainer(config, rows, held_out, references)
     test = trainer.readable(test)  # a row that is too long is an error now, not after the training
-    trainer.train(begin_training(config, output))
+    trainer.train(begin_training(trainer.config, output))
     trainer.save(output)  # before anything else can go wrong
     measured = test or [row.judgement for row in trainer.held_out]
     readiness = assess(measured, trainer.model.score_texts, chose_weights=not test)

@@ -16,7 +16,7 @@ def main(argv: list[str]) -> None:
     from ppolm.supervised import SFTTrainer
 
     trainer = SFTTrainer(config, rows, held_out)
-    history = trainer.train(begin_training(config, output))
+    history = trainer.train(begin_training(trainer.config, output))
     trainer.save(output)
     end_training(config, output)
     best = min(history, key=lambda row: row["loss"])

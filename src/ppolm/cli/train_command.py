@@ -37,7 +37,10 @@ def main(argv: list[str]) -> None:
         refuse_used_folder(run_path(config))
     else:
         run = find_checkpoint(Path(arguments.resume))[0]
-        refuse_changes(read_run_config(run).to_dict(), config, run)
+        saved = read_run_config(run)
+        if config.dtype == "auto":
+            config = dataclasses.replace(config, dtype=saved.dtype)
+        refuse_changes(saved.to_dict(), config, run)
     prompts, held_out = load_both(config)
     trainer = PPOTrainer(config)
     results = trainer.train(prompts, config.num_epochs, eval_prompts=held_out, resume=arguments.resume)

@@ -58,8 +58,9 @@ class PPOTrainer:
         if reward is not None:
             reward = named_rewards(reward)
             config = dataclasses.replace(config, reward=tuple(reward))
-        self.config = config
         self.models = models or setup_models(config)
+        # What was computed with is noted with the run, and not only that it was left open.
+        self.config = config = dataclasses.replace(config, dtype=self.models.setup.precision["weights"])
         setup, policy, sft, value = self.models.setup, self.models.policy, self.models.sft, self.models.value
         budget = config.microbatch_tokens
         kl = KLController(config.kl_coef, config.kl_placement, config.adaptive_kl, config.kl_target, config.kl_horizon)

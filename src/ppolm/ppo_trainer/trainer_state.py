@@ -30,6 +30,7 @@ def save_state(trainer: PPOTrainer, evaluator: Evaluator | None, folder: Path, *
     )
     state = {
         "step": trainer.step,
+        "precision": trainer.models.setup.precision,
         **scale_state(trainer),
         "sampler_agrees": trainer.attributor.sampler_agrees,
         "reward_failures": trainer.reward_computer.failures,
@@ -48,6 +49,7 @@ def load_state(trainer: PPOTrainer, evaluator: Evaluator | None, folder: Path) -
     """Put a trainer into the saved state; the progress that was saved with it."""
     try:
         state = json.loads((folder / "state.json").read_text())
+        trainer.models.setup.use_precision(state["precision"])
         trainer.models.policy.load_weights(folder / "policy")
         trainer.models.value.load_weights(folder / "value")
         for updater in _updaters(trainer):

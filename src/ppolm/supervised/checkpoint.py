@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from ppolm.errors import RunFolderError
+from ppolm.errors import ModelError, RunFolderError
 from ppolm.runs.atomic import recover_folder, verify_folder, write_folder
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ def save_checkpoint(trainer: SupervisedTrainer[Any], folder: Path) -> None:
         _save(_random_states(), target / "random.safetensors")
         state = {
             "step": trainer.step,
+            "precision": trainer.model.setup.precision,
             "history": trainer.history,
             "losses": trainer.losses,
             "updater": trainer.updater.state_dict(),
@@ -41,9 +42,7 @@ def save_checkpoint(trainer: SupervisedTrainer[Any], folder: Path) -> None:
 
 
 def load_checkpoint(trainer: SupervisedTrainer[Any], folder: Path) -> None:
-    """Put a trainer into the saved state."""
-    recover_folder(folder)
-    verify_folder(folder)
+    """Put a trainer into the saved state. It computes as the interrupted training did: see ``load_precision``."""
     try:
         state = json.loads((folder / "state.json").read_text())
         if state["rows"] != rows_digest(trainer):
@@ -59,7 +58,23 @@ def load_checkpoint(trainer: SupervisedTrainer[Any], folder: Path) -> None:
         _set_random_states(load_file(folder / "random.safetensors"))
         trainer.step, trainer.history, trainer.losses = int(state["step"]), state["history"], state["losses"]
     except (KeyError, ValueError, RuntimeError, OSError, SafetensorError) as error:
-        raise RunFolderError(f"Checkpoint {folder} does not fit this training: {error}") from error
+        raise _unfit(folder, error) from error
+
+
+def load_precision(trainer: SupervisedTrainer[Any], folder: Path) -> None:
+    """Let a trainer compute as the one that wrote this checkpoint did: before anything is computed."""
+    recover_folder(folder)
+    if not folder.exists():
+        return
+    verify_folder(folder)
+    try:
+        trainer.model.setup.use_precision(json.loads((folder / "state.json").read_text())["precision"])
+    except (KeyError, ValueError, OSError, ModelError) as error:
+        raise _unfit(folder, error) from error
+
+
+def _unfit(folder: Path, error: Exception) -> RunFolderError:
+    return RunFolderError(f"Checkpoint {folder} does not fit this training: {error}")
 
 
 def rows_digest(trainer: SupervisedTrainer[Any]) -> str:

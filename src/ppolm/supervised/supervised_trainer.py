@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import math
@@ -21,9 +22,9 @@ from ppolm.data.packing import Answers, merge
 from ppolm.data.sequences import Microbatch
 from ppolm.errors import TrainingDivergedError
 from ppolm.models.base_model import BaseModel
-from ppolm.runs.atomic import recover_folder, write_into
+from ppolm.runs.atomic import write_into
 from ppolm.runs.output_folder import DONE
-from ppolm.supervised.checkpoint import load_checkpoint, save_checkpoint
+from ppolm.supervised.checkpoint import load_checkpoint, load_precision, save_checkpoint
 from ppolm.supervised.split import group_by_prompt, split_rows
 from ppolm.training.schedule import learning_rate_factor
 from ppolm.training.updater import Updater
@@ -43,7 +44,7 @@ class SupervisedTrainer(Generic[Row]):
     def __init__(
         self, config: SupervisedConfig, model: BaseModel, rows: Sequence[Row], held_out: Sequence[Row] | None
     ) -> None:
-        self.config, self.model = config, model
+        self.config, self.model = dataclasses.replace(config, dtype=model.setup.precision["weights"]), model
         self.random = torch.Generator().manual_seed(config.seed)
         self.rows, self.held_out = split_rows(list(rows), held_out, config, self.answers_of, self.random)
         longest = max(self.answers_of(row).size for row in (*self.rows, *self.held_out))
@@ -118,9 +119,9 @@ class SupervisedTrainer(Generic[Row]):
         config, total = self.config, self.total_steps
         with torch.random.fork_rng():
             torch.manual_seed(config.seed)  # dropout
-            self._read_all()
             if checkpoint is not None:
-                recover_folder(checkpoint)
+                load_precision(self, checkpoint)
+            self._read_all()
             if checkpoint is not None and checkpoint.exists():
                 load_checkpoint(self, checkpoint)
             else:
