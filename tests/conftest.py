@@ -16,6 +16,7 @@ import pytest
 import torch
 import transformers
 
+from ppolm.base_setup.cpu_bfloat16 import make_bfloat16_safe
 from ppolm.base_setup.model_setup import Models, setup_models
 from ppolm.config import PPOConfig
 from tests.tiny_models import make_model_folder
@@ -25,6 +26,8 @@ hypothesis.settings.register_profile("steady", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("steady")
 torch.set_num_threads(1)  # tiny models are fastest on one thread, and a busy machine cannot slow them down much
 transformers.utils.logging.disable_progress_bar()
+
+make_bfloat16_safe()  # before anything is multiplied: later the limit of instructions would not be heeded
 
 pytest_plugins = ["tests.reward_cases", "tests.table_cases"]  # their fixtures
 

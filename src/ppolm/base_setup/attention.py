@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import PreTrainedModel
@@ -12,6 +13,8 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 NAME = "ppolm_grouped"
+CHUNK = 192
+"""Queries of long packed rows that are computed together, with the keys up to the last of them."""
 
 
 def grouped_attention(
@@ -27,6 +30,7 @@ def grouped_attention(
     """softmax(q kᵀ · scale) v as the library's own, which copies keys and values as soon as there is a mask.
 
     A single new token: the heads of a group are the rows of one small product. Whole sequences: torch shares the heads.
+    No token of a causal model sees a later one, whatever the mask says besides.
     """
     batch, heads, length, width = query.shape
     shared = key.shape[1]
@@ -38,7 +42,21 @@ def grouped_attention(
         mask = attention_mask.expand(-1, -1, heads // shared, -1)
         answer = scaled_dot_product_attention(rows, key, value, mask, dropout, scale=scaling)
         return answer.reshape(batch, 1, heads, -1), None
-    answer = scaled_dot_product_attention(query, key, value, attention_mask, dropout, scale=scaling, enable_gqa=True)
+    # What torch's own does for a causal mask, it does not do for ours: leave out keys that no query can see.
+    step = CHUNK if getattr(module, "is_causal", False) and 2 * CHUNK <= length == key.shape[2] else length
+    parts = [
+        scaled_dot_product_attention(
+            query[:, :, start : start + step],
+            key[:, :, : start + step],
+            value[:, :, : start + step],
+            attention_mask[:, :, start : start + step, : start + step],
+            dropout,
+            scale=scaling,
+            enable_gqa=True,
+        )
+        for start in range(0, length, step)
+    ]
+    answer = parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
     return answer.transpose(1, 2).contiguous(), None
 
 

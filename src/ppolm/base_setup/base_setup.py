@@ -14,6 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 
 from ppolm.base_setup.attention import use_grouped_attention
 from ppolm.base_setup.cpu_bfloat16 import make_bfloat16_safe
+from ppolm.base_setup.cpu_memory import keep_freed_memory
 from ppolm.base_setup.device import DTYPES, Precision, resolve_device, resolve_dtype
 from ppolm.base_setup.fused_block import fuse_blocks, only
 from ppolm.base_setup.products import logits as product_logits
@@ -32,6 +33,8 @@ class BaseModelSetup:
     def __init__(self, config: ModelSettings) -> None:
         self.name = config.model_name
         self.device = resolve_device(config.device)
+        if self.device.type == "cpu":
+            keep_freed_memory()
         source = model_path(self.name)
         self.dtype = resolve_dtype(
             config.dtype, self.device, lambda: empty_model(source, config.trust_remote_code).num_parameters()

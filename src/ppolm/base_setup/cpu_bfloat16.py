@@ -13,6 +13,7 @@ import os
 import sys
 import time
 import warnings
+from collections.abc import Callable
 
 import torch
 
@@ -38,8 +39,19 @@ def make_bfloat16_safe() -> None:
     log.warning("bfloat16 crashes on this CPU; going on without oneDNN, slowly. Set dtype: float32 for speed.")
 
 
-def products_work(timeout: float = 30.0) -> bool:
-    """Whether a child process survives some bfloat16 products."""
+def products_work() -> bool:
+    """Whether a process comes through bfloat16 products."""
+
+    def trial() -> None:
+        for rows, inner, columns in SHAPES:
+            left = torch.ones(rows, inner, dtype=torch.bfloat16)
+            torch.nn.functional.linear(left, torch.ones(columns, inner, dtype=torch.bfloat16))
+
+    return survives(trial)
+
+
+def survives(trial: Callable[[], object], timeout: float = 30.0) -> bool:
+    """Whether a child process comes through a trial."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # forking beside threads: the child uses none
         child = os.fork()
@@ -47,9 +59,7 @@ def products_work(timeout: float = 30.0) -> bool:
         try:
             faulthandler.disable()
             torch.set_num_threads(1)
-            for rows, inner, columns in SHAPES:
-                left = torch.ones(rows, inner, dtype=torch.bfloat16)
-                torch.nn.functional.linear(left, torch.ones(columns, inner, dtype=torch.bfloat16))
+            trial()
             os._exit(0)
         finally:
             os._exit(1)  # whatever happens, there must not be two of us

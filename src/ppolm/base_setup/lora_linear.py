@@ -7,7 +7,7 @@ queries, keys and values, share the low-rank products and one gradient.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,16 +75,24 @@ class _Forward:
         return not drops and self.layer.lora_B[name].bias is None and name not in self.layer.lora_variant
 
 
+instead: Callable[[Sequence[Any], Tensor], list[Tensor] | None] | None = None
+"""Another way to compute layers, for as long as it is set; it may leave some alone."""
+
+
 def apply_layers(modules: Sequence[Any], x: Tensor) -> list[Tensor]:
     """The outputs of linear layers that read the same input."""
-    found = [_adapted(module) for module in modules]
-    adapted = [one for one in found if one is not None]
-    if len(adapted) == len(found):
-        return linears(x, adapted)
+    answer = None if instead is None else instead(modules, x)
+    if answer is not None:
+        return answer
+    found = [adapted(module) for module in modules]
+    known = [one for one in found if one is not None]
+    if len(known) == len(found):
+        return linears(x, known)
     return [module(x.to(module.weight.dtype)).to(x.dtype) for module in modules]
 
 
-def _adapted(module: Any) -> Adapted | None:
+def adapted(module: Any) -> Adapted | None:
+    """What a linear layer computes now; None if that is more than a frozen product and an adapter."""
     if type(module) is nn.Linear and not module.weight.requires_grad:
         return Adapted(module.weight, module.bias)
     return module.forward.adapted() if isinstance(module.forward, _Forward) else None

@@ -136,13 +136,30 @@ def cut_middle(prompt: Tensor, room: int) -> Tensor:
     return torch.cat([prompt[:head], prompt[len(prompt) - (room - head) :]])
 
 
-def split_by_tokens(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
-    """Groups of indices, sorted by length, each at most ``token_budget`` tokens when padded (or one sequence)."""
-    groups: list[list[int]] = []
-    for i in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
-        # Longest first: a group's first member is its width.
-        if groups and lengths[groups[-1][0]] * (len(groups[-1]) + 1) <= token_budget:
-            groups[-1].append(i)
-        else:
-            groups.append([i])
-    return groups
+PASS_COST = 128
+"""Padding tokens that cost as much as one forward pass more: about the time that a pass takes however small it is."""
+
+
+def split_by_tokens(lengths: Sequence[int], token_budget: int, pass_cost: int = PASS_COST) -> list[list[int]]:
+    """Groups of indices, longest first, each at most ``token_budget`` tokens when padded (or one sequence).
+
+    Of all ways to cut the sorted lengths, the one with the fewest tokens, padding included, and passes.
+    """
+    order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
+    # cheapest[n]: the cost of the first n in the best groups; begins[n]: where the last of these groups begins.
+    cheapest, begins = [0], [0]
+    for end in range(1, len(order) + 1):
+        options = []
+        for start in range(end - 1, -1, -1):
+            padded = lengths[order[start]] * (end - start)
+            if padded > token_budget and start < end - 1:
+                break  # wider and longer groups exceed it too
+            options.append((cheapest[start] + padded + pass_cost, start))
+        cost, start = min(options)
+        cheapest.append(cost)
+        begins.append(start)
+    groups, end = [], len(order)
+    while end:
+        groups.append(order[begins[end] : end])
+        end = begins[end]
+    return groups[::-1]

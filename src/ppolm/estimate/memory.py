@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from ppolm.base_setup.decode_layers import COPY_BYTES, PAYS_AFTER
 from ppolm.base_setup.products import TILE
 from ppolm.config import PPOConfig
 from ppolm.estimate.model_shape import ModelShape
@@ -60,18 +61,19 @@ def step_memory(shape: ModelShape, config: PPOConfig, lengths: Lengths, dtype: t
         base=shape.parameters * size,
         adapters=shape.adapter * FLOAT * (adapters + 2 * 2 + 1),
         trunk=int(min(config.trunk_mib * 2**20, tokens * shape.hidden * FLOAT)) if below else 0,
-        generation=_generation(shape, config, width, tokens),
+        generation=_generation(shape, config, width, tokens, size),
         scoring=_pass(shape, config.microbatch_tokens, tokens) + _logits(shape, tokens),
         training=_training(shape, config, lengths, size),
     )
 
 
-def _generation(shape: ModelShape, config: PPOConfig, width: int, tokens: float) -> int:
-    """Keys and values of all rows that run at once, and either a pass over prompts or the choice of tokens."""
+def _generation(shape: ModelShape, config: PPOConfig, width: int, tokens: float, size: int) -> int:
+    """Keys and values of all rows that run at once; a pass over prompts, or copied weights and the choice of tokens."""
     rows = min(config.batch_size, max(1, config.rollout_tokens // width))
     cache = rows * width * shape.layers * 2 * shape.kv * FLOAT
     choice = rows * shape.vocab * (3 * FLOAT + 2 * 8)  # logits, their softmax, its sums in float64
-    return cache + max(_pass(shape, PROMPT_TOKENS, tokens), choice)
+    copied = min(COPY_BYTES, shape.layers * shape.block_weights * size) if config.max_new_tokens >= PAYS_AFTER else 0
+    return cache + max(_pass(shape, PROMPT_TOKENS, tokens), int(copied + choice))
 
 
 def _pass(shape: ModelShape, budget: int, tokens: float) -> int:

@@ -25,7 +25,8 @@ def sample_sequences(
     """
     lengths = [len(prompt) + sampling.max_new_tokens for prompt in prompts]
     responses: dict[int, Sampled] = {}
-    for group in split_by_tokens(lengths, sampling.batch_tokens):
+    # Every group is sampled token after token: as few of them as there can be.
+    for group in split_by_tokens(lengths, sampling.batch_tokens, pass_cost=sum(lengths)):
         sampled = _sample_group(setup, [prompts[i] for i in group], sampling, uniforms[group])
         responses.update(zip(group, sampled, strict=True))
     return [responses[i] for i in range(len(prompts))]

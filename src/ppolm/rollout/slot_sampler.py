@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ppolm.base_setup.products import single_tokens
+from ppolm.base_setup.decode_layers import PAYS_AFTER, DecodeLayers, decoding
 from ppolm.data.sequences import split_by_tokens
 from ppolm.rollout.kv_sampler import sample_sequences
 from ppolm.rollout.sampling import Sampled, Sampling, choose_tokens
@@ -44,6 +44,7 @@ class SlotSampler:
         self.counts = torch.zeros(count, dtype=torch.long, device=self.device)
         self.ended = torch.zeros(count, dtype=torch.bool, device=self.device)
         width = max(map(len, prompts)) + limit
+        self.layers = DecodeLayers() if limit >= PAYS_AFTER else None
         self.cache = SlotCache(min(count, max(1, sampling.batch_tokens // width)), width)
         # Long prompts first, the same prompts side by side, otherwise as given.
         self.waiting = sorted(range(count), key=lambda i: (-len(prompts[i]), self.prompts[i], i), reverse=True)
@@ -59,7 +60,7 @@ class SlotSampler:
         while self.waiting or bool(self.running.any()):
             self._let_in()
             if bool(self.running.any()):
-                with single_tokens():
+                with decoding(self.layers):
                     self._next_tokens()
             self._let_out()
         ids, logprobs, ended = self.tokens.tolist(), self.logprobs.tolist(), self.ended.tolist()

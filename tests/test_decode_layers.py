@@ -1,0 +1,152 @@
+"""Layers that are made ready for sampling give the numbers of the layers they stand for, and leave these alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import pytest
+import torch
+
+from ppolm.base_setup import AdapterSet, new_lora_config
+from ppolm.base_setup.base_setup import BaseModelSetup
+from ppolm.base_setup.decode_layers import PAYS_AFTER, DecodeLayers, decoding, packs
+from ppolm.base_setup.lora_linear import apply_layers
+from ppolm.base_setup.model_setup import Models, setup_models
+from ppolm.base_setup.products import WIDE_ROWS, single_tokens
+from ppolm.config import PPOConfig, SFTConfig
+from ppolm.rollout import slot_sampler
+from ppolm.rollout.sampling import Sampled, Sampling
+from ppolm.rollout.slot_sampler import SlotSampler
+from tests.tiny_models import make_model_folder
+
+
+def moved(make_config: Callable[..., PPOConfig], dtype: str) -> Models:
+    """Models whose policy is no longer the base."""
+    models = setup_models(make_config(dtype=dtype))
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for value in models.policy.parameters().values():
+            value.normal_(std=0.3)
+    models.policy.activate()
+    return models
+
+
+def sample(setup: BaseModelSetup, count: int = 5) -> list[Sampled]:
+    prompts = [[(5 * i + j) % 250 + 3 for j in range(3 + i)] for i in range(count)]
+    uniforms = torch.rand(count, PAYS_AFTER, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    return SlotSampler(setup, prompts, Sampling(PAYS_AFTER), uniforms).sample()
+
+
+@pytest.mark.parametrize("architecture", ["qwen3", "qwen2", "llama"])  # qwen2 has biases
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@torch.no_grad()
+def test_ready_layers_give_the_outputs_of_the_layers_and_their_adapters(
+    architecture: str, dtype: Literal["float32", "bfloat16"], tmp_path: Path
+) -> None:
+    if dtype == "bfloat16" and not packs():
+        pytest.skip("this CPU has no packed products")
+    folder = make_model_folder(tmp_path, architecture, scale=2.0)
+    setup = BaseModelSetup(SFTConfig(model_name=str(folder), device="cpu", dtype=dtype))
+    adapters = AdapterSet(setup)
+    adapters.create("policy", new_lora_config(SFTConfig(lora_r=4), setup.causal_lm))
+    torch.manual_seed(0)
+    for value in adapters.parameters("policy").values():
+        value.normal_(std=0.3)
+    adapters.activate("policy")
+    attention = setup.causal_lm.base_model.layers[0].self_attn
+    for name in ("q_proj", "k_proj", "v_proj"):
+        if getattr(attention, name).base_layer.bias is not None:
+            getattr(attention, name).base_layer.bias.normal_()
+    modules, x = (attention.q_proj, attention.k_proj, attention.v_proj), torch.randn(3, 1, 32)
+    with single_tokens():
+        plain = apply_layers(modules, x)
+    layers = DecodeLayers()
+    with decoding(layers):
+        ours = apply_layers(modules, x)
+    (ready,) = layers.ready.values()
+    assert ready is not None, "not the plain way again"
+    exact = 1e-5 if dtype == "float32" else 0.03
+    for one, other in zip(ours, plain, strict=True):
+        assert one.shape == other.shape
+        assert one.dtype == torch.float32
+        torch.testing.assert_close(one, other, rtol=exact, atol=exact * float(other.abs().max()))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_sampling_with_ready_layers_draws_the_same_and_leaves_base_and_adapters_as_they_are(
+    make_config: Callable[..., PPOConfig], dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if dtype == "bfloat16" and not packs():
+        pytest.skip("this CPU has no packed products")
+    setup = moved(make_config, dtype).setup
+    before = {name: value.clone() for name, value in setup.causal_lm.state_dict().items()}
+    used: list[DecodeLayers] = []
+
+    def watched() -> DecodeLayers:
+        used.append(DecodeLayers())
+        return used[-1]
+
+    monkeypatch.setattr(slot_sampler, "DecodeLayers", watched)
+    ours = sample(setup)
+    assert len(used) == 1
+    assert len(used[0].ready) == 4 * setup.text_config.num_hidden_layers
+    assert None not in used[0].ready.values()
+    monkeypatch.setattr(slot_sampler, "PAYS_AFTER", PAYS_AFTER + 1)
+    plain = sample(setup)
+    assert len(used) == 1, "too short for copies"
+    for one, other in zip(ours, plain, strict=True):
+        if dtype == "float32":
+            assert one.token_ids == other.token_ids
+            assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+        else:  # another order of sums: a draw may differ, the first token comes from the prompt
+            assert one.token_ids[0] == other.token_ids[0]
+            assert one.logprobs[0] == other.logprobs[0]
+    for name, value in setup.causal_lm.state_dict().items():
+        assert torch.equal(value, before[name]), name
+
+
+@torch.no_grad()
+def test_an_adapter_too_small_for_bfloat16_weights_still_acts(make_config: Callable[..., PPOConfig]) -> None:
+    """Merged into the weights it would be rounded away."""
+    layer = moved(make_config, "bfloat16").setup.causal_lm.base_model.layers[0].self_attn.q_proj
+    x = torch.tensor([1.0, -1.0]).repeat(16)
+    layer.base_layer.weight.fill_(1)
+    layer.lora_A["policy"].weight.zero_()[0] = 0.0005 * x
+    layer.lora_B["policy"].weight.fill_(1)
+    delta = layer.scaling["policy"] * layer.lora_B["policy"].weight @ layer.lora_A["policy"].weight
+    assert torch.equal((1 + delta).bfloat16(), layer.base_layer.weight)
+    with decoding(DecodeLayers()):
+        (y,) = apply_layers((layer,), x[None, None])
+    torch.testing.assert_close(y[0, 0], delta @ x, rtol=0.02, atol=0)
+
+
+def test_a_model_too_large_for_copies_is_used_as_it_is(
+    make_config: Callable[..., PPOConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setup = moved(make_config, "float32").setup
+    plain = sample(setup)
+    first = 32 * (32 + 16 + 16) * 4
+    monkeypatch.setattr("ppolm.base_setup.decode_layers.COPY_BYTES", first)
+    layers = DecodeLayers()
+    monkeypatch.setattr(slot_sampler, "DecodeLayers", lambda: layers)
+    bounded = sample(setup)
+    assert [one is not None for one in layers.ready.values()] == [True] + [False] * (len(layers.ready) - 1)
+    assert [one.token_ids for one in bounded] == [one.token_ids for one in plain]
+
+
+def test_many_rows_in_bfloat16_are_left_to_the_product_that_is_faster(make_config: Callable[..., PPOConfig]) -> None:
+    setup = moved(make_config, "bfloat16").setup
+    modules = (setup.causal_lm.base_model.layers[0].self_attn.o_proj,)
+    layers = DecodeLayers()
+    assert (layers(modules, torch.ones(2, 1, 32)) is not None) == packs()
+    assert layers(modules, torch.ones(WIDE_ROWS, 1, 32)) is None
+
+
+def test_packing_is_tried_and_a_torch_without_it_goes_on(
+    make_config: Callable[..., PPOConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert packs() in (True, False)
+    monkeypatch.setattr("ppolm.base_setup.decode_layers.packs", lambda: False)
+    assert len(sample(moved(make_config, "bfloat16").setup)) == 5
