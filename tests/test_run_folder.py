@@ -85,7 +85,8 @@ def test_every_promised_file_is_there_and_readable(make_config: MakeConfig) -> N
     config = make_config(eval_every=1, eval_fraction=0.34, tensorboard=True)
     results = PPOTrainer(config, reward=spread).train(PROMPTS)
     run = results.run_dir
-    assert PPOConfig.from_yaml(run / "config.yaml").to_dict() | {"reward": None} == config.to_dict() | {"reward": None}
+    decided = {"reward": None, "dtype": "float32"}  # what was passed to the trainer, and what auto came to
+    assert PPOConfig.from_yaml(run / "config.yaml").to_dict() | {"reward": None} == config.to_dict() | decided
     assert len(read_metrics(run)) == results.steps
     samples = [json.loads(line) for line in (run / "samples.jsonl").read_text().splitlines()]
     assert {"kind", "step", "prompt", "response", "reward"} <= samples[0].keys()

@@ -42,22 +42,22 @@ def grouped_attention(
         mask = attention_mask.expand(-1, -1, heads // shared, -1)
         answer = scaled_dot_product_attention(rows, key, value, mask, dropout, scale=scaling)
         return answer.reshape(batch, 1, heads, -1), None
-    # What torch's own does for a causal mask, it does not do for ours: leave out keys that no query can see.
-    step = CHUNK if getattr(module, "is_causal", False) and 2 * CHUNK <= length == key.shape[2] else length
-    parts = [
-        scaled_dot_product_attention(
-            query[:, :, start : start + step],
-            key[:, :, : start + step],
-            value[:, :, : start + step],
-            attention_mask[:, :, start : start + step, : start + step],
-            dropout,
-            scale=scaling,
-            enable_gqa=True,
-        )
-        for start in range(0, length, step)
-    ]
-    answer = parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
+    options = {"dropout_p": dropout, "scale": scaling, "enable_gqa": True}
+    if getattr(module, "is_causal", False) and 2 * CHUNK <= length == key.shape[2]:
+        answer = _without_later_keys(query, key, value, attention_mask, options)
+    else:
+        answer = scaled_dot_product_attention(query, key, value, attention_mask, **options)
     return answer.transpose(1, 2).contiguous(), None
+
+
+def _without_later_keys(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, options: dict[str, Any]) -> Tensor:
+    """Queries in chunks, each with the keys up to its end: torch does so for a causal mask, but not for one of ours."""
+    parts = []
+    for start in range(0, query.shape[2], CHUNK):
+        end = start + CHUNK
+        seen = (key[:, :, :end], value[:, :, :end], mask[:, :, start:end, :end])
+        parts.append(scaled_dot_product_attention(query[:, :, start:end], *seen, **options))
+    return torch.cat(parts, dim=2)
 
 
 def use_grouped_attention(model: PreTrainedModel) -> None:

@@ -74,13 +74,12 @@ class RewardModel(BaseModel):
         return (raw - self.mean) / self.std
 
     def last_states(self, sequences: Sequence[Tensor]) -> Tensor:
-        """Hidden states [S, d] that the head reads, by one forward pass, with gradients if the role is trainable."""
-        longest = max(map(len, sequences))
-        (batch,) = _whole(sequences).microbatches(
-            longest * len(sequences), self.setup.tokenizer.pad_id, self.setup.device, "ends"
-        )
-        states = self.states(batch)
-        return states[batch.rows.argsort().to(states.device)]
+        """Hidden states [S, d] that the head reads, with gradients of all of them if the role is trainable."""
+        together = max(map(len, sequences)) * len(sequences)
+        place = (together, self.setup.tokenizer.pad_id, self.setup.device)
+        batches = list(_whole(sequences).microbatches(*place, "ends"))
+        states = torch.cat([self.states(batch) for batch in batches])
+        return states[torch.cat([batch.rows for batch in batches]).argsort().to(states.device)]
 
     def score_texts(self, prompts: Sequence[object], responses: Sequence[str]) -> list[float]:
         """Raw scores, on the scale on which σ(s₁ − s₂) is the probability that the first of two answers wins.
