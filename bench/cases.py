@@ -49,7 +49,8 @@ CASES = (
         steps=2,
     ),
 )
-QUICK = ("A", "B, both")
+QUICK = {"A": 4, "B, both": 2}
+"""The cases of a quick look, and how many steps of each."""
 
 GENERATION = {
     "4.2M, prompts 75 to 300, up to 128 tokens, 32 at once": [

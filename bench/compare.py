@@ -11,7 +11,8 @@ import argparse
 import functools
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,9 +74,9 @@ def limit_shares(case: Case, seconds: dict[str, float], gflops: float, recompute
     }
 
 
-def run_cases(names: list[str] | None, rounds: int, threads: int, limits: dict[str, float]) -> Iterator[dict[str, Any]]:
+def run_cases(cases: Sequence[Case], rounds: int, threads: int, limits: dict[str, float]) -> Iterator[dict[str, Any]]:
     """The rows of the comparison, one case after the other."""
-    for case in (case for case in CASES if names is None or case.name in names):
+    for case in cases:
         row = compare(case, rounds, threads)
         if "ours" in row:
             dtype = side_parser(None).parse_args(case.flags).dtype
@@ -116,8 +117,10 @@ def main() -> None:
     flags.add_argument("--threads", type=int, default=2)
     flags.add_argument("--output", type=Path, default=ROOT / "bench" / "results.json")
     given = flags.parse_args()
-    names = list(QUICK) if given.quick else given.cases
-    everything = not (names or given.generation or given.growth)
+    everything = not (given.quick or given.cases or given.generation or given.growth)
+    cases = [case for case in CASES if everything or case.name in (given.cases or ())]
+    if given.quick:
+        cases = [replace(case, steps=QUICK[case.name]) for case in CASES if case.name in QUICK]
     busy = busy_programs()
     if busy:
         print(f"warning: other programs are busy, so timings mean little: {busy}", file=sys.stderr)
@@ -132,8 +135,8 @@ def main() -> None:
             given.output.write_text(json.dumps(results, indent=1))
         print(table(results[name]), flush=True)
 
-    if names or everything:
-        keep("cases", run_cases(names, given.rounds, given.threads, results["gemm_gflops"]), case_table)
+    if cases:
+        keep("cases", run_cases(cases, given.rounds, given.threads, results["gemm_gflops"]), case_table)
     if given.generation or everything:
         found = ({"case": name} | run("generation", more) for name, more in GENERATION.items())
         keep("generation", found, generation_table)

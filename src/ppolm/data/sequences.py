@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -146,18 +147,17 @@ def split_by_tokens(lengths: Sequence[int], token_budget: int, pass_cost: int = 
     Of all ways to cut the sorted lengths, the one with the fewest tokens, padding included, and passes.
     """
     order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
+    widths = np.array([lengths[i] for i in order], dtype=np.int64)
     # cheapest[n]: the cost of the first n in the best groups; begins[n]: where the last of these groups begins.
-    cheapest, begins = [0], [0]
+    cheapest, begins = np.zeros(len(order) + 1, dtype=np.int64), [0]
+    first = 0  # where the last group may begin at all
     for end in range(1, len(order) + 1):
-        options = []
-        for start in range(end - 1, -1, -1):
-            padded = lengths[order[start]] * (end - start)
-            if padded > token_budget and start < end - 1:
-                break  # wider and longer groups exceed it too
-            options.append((cheapest[start] + padded + pass_cost, start))
-        cost, start = min(options)
-        cheapest.append(cost)
-        begins.append(start)
+        while first < end - 1 and widths[first] * (end - first) > token_budget:
+            first += 1
+        starts = np.arange(first, end)
+        costs = cheapest[starts] + widths[starts] * (end - starts)
+        begins.append(int(starts[costs.argmin()]))
+        cheapest[end] = costs.min() + pass_cost
     groups, end = [], len(order)
     while end:
         groups.append(order[begins[end] : end])
