@@ -62,7 +62,7 @@ GENERATION = {
     ],
     "0.6B in bfloat16, prompts 64 to 200, up to 64 tokens, 8 at once": [
         *("--shape", "qwen3-0.6b", "--dtype", "bfloat16", "--shortest", "64", "--longest", "200"),
-        *("--response", "64", "--batch", "8", "--ending", "0.04", "--steps", "2"),
+        *("--response", "64", "--batch", "8", "--ending", "0.02", "--steps", "3"),
     ],
 }
 """Flags of generation alone."""
