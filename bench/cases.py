@@ -49,8 +49,12 @@ CASES = (
         steps=2,
     ),
 )
-QUICK = {"A": 4, "B, both": 2}
-"""The cases of a quick look, and how many steps of each."""
+FEW = [*SMALL, "--shortest", "75", "--longest", "300", "--response", "53", "--batch", "8", "--micro", "8"]
+QUICK = (
+    Case("A", "4.2M, prompt 64, response 53, batch 8", [*SMALL, "--batch", "8"], 1.5, steps=4),
+    Case("B, both, 8", "B with both and a batch of 8", [*FEW, "--samples", "4"], 3.0, ["--layers", "2"], steps=2),
+)
+"""A quick look."""
 
 GENERATION = {
     "4.2M, prompts 75 to 300, up to 128 tokens, 32 at once": [

@@ -44,12 +44,11 @@ def test_our_side_times_every_phase_of_a_ppo_step(
 
 
 def test_every_case_is_understood_by_both_sides() -> None:
-    for case in CASES:
+    for case in (*CASES, *QUICK):
         given, own = parser(None).parse_known_args([*case.flags, *case.ours])
         assert own in ([], LEAN)
         assert given.batch % given.samples == 0
         assert case.target > 1
-    assert set(QUICK) <= {case.name for case in CASES}
 
 
 def test_every_curve_and_generation_case_is_understood() -> None:
