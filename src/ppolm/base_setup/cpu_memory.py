@@ -16,8 +16,7 @@ def keep_freed_memory() -> bool:
     """Let freed memory be used again instead of going back to the system; whether that could be set.
 
     Every pass frees the tensors of the one before it and takes as many again. By default the system takes the memory
-    back meanwhile, and has to clear each page when it is touched again: a tenth of a small model's training. The peak
-    stays what it was.
+    back meanwhile, and has to clear each page when it is touched again.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
