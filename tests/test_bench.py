@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench import compare, generation, ours, sides
+from bench import compare, decode_profile, generation, ours, sides
 from bench.cases import CASES, GENERATION, LEAN, QUICK
 from bench.compare import limit_shares
 from bench.growth import CURVES
@@ -110,7 +112,31 @@ def test_generation_is_measured_on_both_sides_with_responses_of_different_length
     generation.main()
     answer = json.loads(capsys.readouterr().out)
     assert set(answer["tokens_per_second"]) == {"ours", "generate", "generate, no adapter"}
-    assert all(1 <= length < 12 for length in answer["mean_length"].values())
+    assert 1 <= answer["mean_length"] < 12
+
+
+def test_lengths_to_end_at_repeat_and_differ() -> None:
+    given = argparse.Namespace(batch=200, response=64, ending=0.02)
+    lengths = generation.draw_lengths(given, 1)
+    assert lengths == generation.draw_lengths(given, 1) != generation.draw_lengths(given, 2)
+    assert min(lengths) >= 1
+    assert max(lengths) == 64
+    assert 30 < sum(lengths) / 200 < 42, "the mean of a length that ends with a probability of 0.02 and is cut at 64"
+
+
+def test_the_profile_of_a_step_accounts_for_all_of_its_time(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = "--shape tiny --shortest 3 --longest 9 --response 12 --batch 3 --threads 1"
+    monkeypatch.setattr(sys, "argv", ["decode_profile", *flags.split()])
+    decode_profile.main()
+    printed = capsys.readouterr().out
+    parts = [float(value) for value in re.findall(r"^ +([\d.]+) ms", printed, re.MULTILINE)]
+    (total,) = re.findall(r"a step of 3 rows: ([\d.]+) ms, of 10", printed)
+    assert len(parts) == len(decode_profile.PARTS) + 1
+    assert all(part > 0 for part in parts)
+    assert sum(parts) == pytest.approx(float(total), abs=0.3)
+    assert "reading the" in printed
 
 
 def test_a_side_that_fails_is_reported_and_not_read(monkeypatch: pytest.MonkeyPatch) -> None:

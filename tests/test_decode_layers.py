@@ -91,8 +91,10 @@ def test_sampling_with_ready_layers_draws_the_same_and_leaves_base_and_adapters_
     monkeypatch.setattr(slot_sampler, "DecodeLayers", watched)
     ours = sample(setup)
     assert len(used) == 1
-    assert len(used[0].ready) == 4 * setup.text_config.num_hidden_layers
-    assert None not in used[0].ready.values()
+    *blocks, output = used[0].ready.values()
+    assert len(blocks) == 4 * setup.text_config.num_hidden_layers
+    assert None not in blocks
+    assert (output is None) == (dtype == "float32"), "a copy of the same matrix would gain nothing"
     monkeypatch.setattr(slot_sampler, "PAYS_AFTER", PAYS_AFTER + 1)
     plain = sample(setup)
     assert len(used) == 1, "too short for copies"

@@ -149,3 +149,12 @@ def test_a_model_with_a_window_or_with_other_layers_is_left_to_the_plain_sampler
         takes_slots(setup, 100)
     monkeypatch.setattr("ppolm.rollout.slot_cache.SlotCache.update", lambda _, keys, values, *__: (keys, values))
     assert not takes_slots(setup, 100), "a cache that forgets is found out"
+
+
+def test_of_a_prompt_the_last_block_computes_only_the_end(tmp_path: Path) -> None:
+    setup = make_setup(tmp_path)
+    seen: list[tuple[int, ...]] = []
+    setup.last_block.register_forward_hook(lambda *given: seen.append(tuple(given[-1].shape[:2])))  # type: ignore[union-attr]
+    SlotSampler(setup, prompts(), Sampling(1), uniforms()).sample()
+    assert sum(rows for rows, _ in seen) == len(LENGTHS)
+    assert {width for _, width in seen} == {1}

@@ -17,6 +17,7 @@ from ppolm.base_setup.cpu_bfloat16 import make_bfloat16_safe
 from ppolm.base_setup.cpu_memory import keep_freed_memory
 from ppolm.base_setup.device import DTYPES, Precision, resolve_device, resolve_dtype
 from ppolm.base_setup.fused_block import fuse_blocks, only
+from ppolm.base_setup.lora_linear import apply_instead
 from ppolm.base_setup.products import logits as product_logits
 from ppolm.base_setup.products import many_rows_dtype, set_many_rows_dtype
 from ppolm.base_setup.tokenizer_setup import TokenizerSetup
@@ -129,7 +130,8 @@ class BaseModelSetup:
         """Logits [n, V] of hidden states [n, d], as the model's own head computes them."""
         matrix = self.output_matrix
         if matrix is not None and hidden.dim() == 2:
-            return product_logits(hidden, matrix)
+            ready = apply_instead((self.causal_lm.get_output_embeddings(),), hidden)
+            return product_logits(hidden, matrix) if ready is None else ready[0]
         # Asked for anew: an adapter may have wrapped it.
         logits = self.causal_lm.get_output_embeddings()(hidden.to(self.dtype))
         softcap = getattr(self.text_config, "final_logit_softcapping", None)

@@ -21,8 +21,8 @@ from ppolm.base_setup.cpu_bfloat16 import survives
 from ppolm.base_setup.lora_linear import Adapted
 from ppolm.base_setup.products import WIDE_ROWS, single_tokens
 
-COPY_BYTES = 2**30
-"""Copies take no more than this; the layers of a model that need more are used as they are."""
+COPY_BYTES = 3 * 2**29
+"""Copied weights take no more than this; the layers of a model that need more are used as they are."""
 PAYS_AFTER = 8
 """Tokens of a response from which the copies cost less than they save."""
 
@@ -51,10 +51,12 @@ class DecodeLayers:
         if len(known) < len(layers) or size > self.left:
             return None
         kind = _Merged if x.dtype == torch.float32 == known[0].weight.dtype else _Packed
+        if kind is _Merged and len(known) == 1 and known[0].a is None:
+            return None  # a copy of the same
         if kind is _Packed and not (x.device.type == "cpu" and known[0].weight.dtype == torch.bfloat16 and packs()):
             return None
         self.left -= size
-        return kind(known, x.numel() // x.shape[-1])
+        return kind(known, x)
 
 
 class _Ready:
@@ -69,9 +71,9 @@ class _Ready:
             ]
             self.bias = torch.cat(parts)
 
-    def takes(self, x: Tensor) -> bool:
+    def takes(self, x: Tensor) -> bool:  # noqa: ARG002 see _Packed
         """Whether it is the quickest way for this many rows."""
-        raise NotImplementedError
+        return True
 
     def __call__(self, x: Tensor) -> tuple[Tensor, ...]:
         raise NotImplementedError
@@ -80,46 +82,42 @@ class _Ready:
 class _Merged(_Ready):
     """x (W + s B A)ᵀ in float32, where the sum loses nothing that matters."""
 
-    def __init__(self, layers: Sequence[Adapted], _: int) -> None:
+    def __init__(self, layers: Sequence[Adapted], _: Tensor) -> None:
         super().__init__(layers)
         self.weight = torch.cat([layer.weight for layer in layers])
         for part, layer in zip(self.weight.split(self.widths), layers, strict=True):
             if layer.a is not None and layer.b is not None:
                 part.addmm_(layer.b, layer.a, alpha=layer.scale)
 
-    def takes(self, x: Tensor) -> bool:  # noqa: ARG002 the others depend on it
-        """Always."""
-        return True
-
     def __call__(self, x: Tensor) -> tuple[Tensor, ...]:
         return functional.linear(x, self.weight, self.bias).split(self.widths, dim=-1)
 
 
 class _Packed(_Ready):
-    """x Wᵀ + (x Aᵀ) (s B)ᵀ in bfloat16, W in the order in which the product reads it.
+    """[x, x Aᵀ] [W, s B]ᵀ in bfloat16: one product, its matrix in the order in which it is read.
 
-    Not merged: an adapter's small change would be lost in the rounding of W.
+    Not W + s B A: an adapter's small change would be lost in the rounding of W.
     """
 
-    def __init__(self, layers: Sequence[Adapted], rows: int) -> None:
+    def __init__(self, layers: Sequence[Adapted], x: Tensor) -> None:
         super().__init__(layers)
-        self.weight = pack(torch.cat([layer.weight for layer in layers]), rows)
-        dtype = layers[0].weight.dtype
         low = [layer.a for layer in layers if layer.a is not None]
-        self.a = torch.cat(low).to(dtype) if low else None
-        none = layers[0].weight.new_zeros
-        parts = [layer.b * layer.scale if layer.b is not None else none(len(layer.weight), 0) for layer in layers]
-        self.b = torch.block_diag(*parts).to(dtype)
+        self.a = torch.cat(low).to(x.dtype) if low else None
+        weight = torch.cat([layer.weight for layer in layers])
+        if self.a is not None:
+            none = weight.new_zeros
+            parts = [layer.b * layer.scale if layer.b is not None else none(len(layer.weight), 0) for layer in layers]
+            weight = torch.cat([weight, torch.block_diag(*parts).to(weight.dtype)], dim=1)
+        self.weight = pack(weight, x.numel() // x.shape[-1])
 
     def takes(self, x: Tensor) -> bool:
         """For few rows: see ``product_dtype``."""
         return len(x) < WIDE_ROWS
 
     def __call__(self, x: Tensor) -> tuple[Tensor, ...]:
-        rough = x.to(torch.bfloat16)
-        y = packed_linear(rough, self.weight, self.bias)
         if self.a is not None:
-            y.addmm_(rough @ self.a.T, self.b.T)
+            x = torch.cat([x, x @ self.a.T], dim=1)
+        y = packed_linear(x.to(torch.bfloat16), self.weight, self.bias)
         return y.to(x.dtype).split(self.widths, dim=-1)
 
 

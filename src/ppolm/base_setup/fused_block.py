@@ -99,7 +99,10 @@ def _mask_of(wanted: Tensor, width: int, mask: Tensor | None) -> Tensor:
 
 @contextmanager
 def only(block: Any, wanted: Tensor) -> Iterator[None]:
-    """Let a fused block compute its output at some positions [B, W] alone."""
+    """Let a fused block compute its output at some positions [B, W] alone; without one, nothing changes."""
+    if block is None:
+        yield
+        return
     block.forward.wanted = wanted
     try:
         yield

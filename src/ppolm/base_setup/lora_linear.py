@@ -79,9 +79,14 @@ instead: Callable[[Sequence[Any], Tensor], list[Tensor] | None] | None = None
 """Another way to compute layers, for as long as it is set; it may leave some alone."""
 
 
+def apply_instead(modules: Sequence[Any], x: Tensor) -> list[Tensor] | None:
+    """The outputs of linear layers by that other way; None if there is none for them."""
+    return None if instead is None else instead(modules, x)
+
+
 def apply_layers(modules: Sequence[Any], x: Tensor) -> list[Tensor]:
     """The outputs of linear layers that read the same input."""
-    answer = None if instead is None else instead(modules, x)
+    answer = apply_instead(modules, x)
     if answer is not None:
         return answer
     found = [adapted(module) for module in modules]

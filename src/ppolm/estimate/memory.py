@@ -72,7 +72,10 @@ def _generation(shape: ModelShape, config: PPOConfig, width: int, tokens: float,
     rows = min(config.batch_size, max(1, config.rollout_tokens // width))
     cache = rows * width * shape.layers * 2 * shape.kv * FLOAT
     choice = rows * shape.vocab * (3 * FLOAT + 2 * 8)  # logits, their softmax, its sums in float64
-    copied = min(COPY_BYTES, shape.layers * shape.block_weights * size) if config.max_new_tokens >= PAYS_AFTER else 0
+    copied = 0.0
+    if config.max_new_tokens >= PAYS_AFTER:
+        head = shape.vocab * shape.hidden if size < FLOAT else 0  # in float32 there is nothing to gain by it
+        copied = min(COPY_BYTES, (shape.layers * shape.block_weights + head) * size)
     return cache + max(_pass(shape, PROMPT_TOKENS, tokens), int(copied + choice))
 
 

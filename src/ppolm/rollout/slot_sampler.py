@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ppolm.base_setup.decode_layers import PAYS_AFTER, DecodeLayers, decoding
+from ppolm.base_setup.fused_block import only
 from ppolm.data.sequences import split_by_tokens
 from ppolm.rollout.kv_sampler import sample_sequences
 from ppolm.rollout.sampling import Sampled, Sampling, choose_tokens
@@ -87,13 +88,16 @@ class SlotSampler:
         source = torch.tensor([place[self.prompts[i]] for i in entering], device=self.device)
         rows = torch.arange(len(entering), device=self.device) + len(self.owners)
         self.cache.begin_prompts(rows, source)
-        hidden = self._forward(input_ids.to(self.device), torch.arange(input_ids.shape[1], device=self.device)[None])
+        ends, positions = (lengths - 1)[:, None], torch.arange(input_ids.shape[1], device=self.device)[None]
+        with only(self.setup.last_block, ends):  # of the rest, only what the blocks keep is needed
+            hidden = self._forward(input_ids.to(self.device), positions)
+        if hidden.shape[1] > 1:
+            hidden = hidden.gather(1, ends[..., None].expand(-1, -1, hidden.shape[2]))
         owners = torch.tensor(entering, device=self.device)
         self.owners = torch.cat([self.owners, owners])
         self.columns = torch.cat([self.columns, lengths[source]])
         self.running = torch.cat([self.running, torch.ones_like(owners, dtype=torch.bool)])
-        last = hidden[torch.arange(len(prompts), device=self.device), lengths - 1]
-        self._choose(rows, last[source])
+        self._choose(rows, hidden[source, 0])
 
     def _next_tokens(self) -> None:
         """One more token for every row."""
