@@ -103,7 +103,7 @@ class _Packed(_Ready):
         super().__init__(layers)
         low = [layer.a for layer in layers if layer.a is not None]
         self.a = torch.cat(low).to(x.dtype) if low else None
-        weight = torch.cat([layer.weight for layer in layers])
+        weight = torch.cat([layer.weight for layer in layers]) if len(layers) > 1 else layers[0].weight
         if self.a is not None:
             none = weight.new_zeros
             parts = [layer.b * layer.scale if layer.b is not None else none(len(layer.weight), 0) for layer in layers]

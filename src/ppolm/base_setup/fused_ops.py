@@ -23,7 +23,7 @@ def _norm(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """The norm, and 1 / sqrt(mean(x²) + eps)."""
     wide = x.float()
     root = torch.linalg.vector_norm(wide, dim=-1, keepdim=True).square_().div_(x.shape[-1]).add_(eps).rsqrt_()
-    # Two kinds of numbers in one operation would take more than twice as long.
+    # In float32, because an operation on two precisions is slow.
     return torch.mul(wide, root).mul_(weight.float()).to(x.dtype), root
 
 
