@@ -11,10 +11,10 @@ import torch
 
 from ppolm.base_setup import AdapterSet, new_lora_config
 from ppolm.base_setup.base_setup import BaseModelSetup
-from ppolm.base_setup.decode_layers import PAYS_AFTER, DecodeLayers, decoding, packs
+from ppolm.base_setup.decode_layers import PAYS_AFTER, DecodeLayers, packs
 from ppolm.base_setup.lora_linear import apply_layers
 from ppolm.base_setup.model_setup import Models, setup_models
-from ppolm.base_setup.products import WIDE_ROWS, single_tokens
+from ppolm.base_setup.products import WIDE_ROWS
 from ppolm.config import PPOConfig, SFTConfig
 from ppolm.rollout import slot_sampler
 from ppolm.rollout.sampling import Sampled, Sampling
@@ -60,10 +60,10 @@ def test_ready_layers_give_the_outputs_of_the_layers_and_their_adapters(
         if getattr(attention, name).base_layer.bias is not None:
             getattr(attention, name).base_layer.bias.normal_()
     modules, x = (attention.q_proj, attention.k_proj, attention.v_proj), torch.randn(3, 1, 32)
-    with single_tokens():
+    with setup.sampling(None):
         plain = apply_layers(modules, x)
     layers = DecodeLayers()
-    with decoding(layers):
+    with setup.sampling(layers):
         ours = apply_layers(modules, x)
     (ready,) = layers.ready.values()
     assert ready is not None, "not the plain way again"
@@ -112,14 +112,15 @@ def test_sampling_with_ready_layers_draws_the_same_and_leaves_base_and_adapters_
 @torch.no_grad()
 def test_an_adapter_too_small_for_bfloat16_weights_still_acts(make_config: Callable[..., PPOConfig]) -> None:
     """Merged into the weights it would be rounded away."""
-    layer = moved(make_config, "bfloat16").setup.causal_lm.base_model.layers[0].self_attn.q_proj
+    setup = moved(make_config, "bfloat16").setup
+    layer = setup.causal_lm.base_model.layers[0].self_attn.q_proj
     x = torch.tensor([1.0, -1.0]).repeat(16)
     layer.base_layer.weight.fill_(1)
     layer.lora_A["policy"].weight.zero_()[0] = 0.0005 * x
     layer.lora_B["policy"].weight.fill_(1)
     delta = layer.scaling["policy"] * layer.lora_B["policy"].weight @ layer.lora_A["policy"].weight
     assert torch.equal((1 + delta).bfloat16(), layer.base_layer.weight)
-    with decoding(DecodeLayers()):
+    with setup.sampling(DecodeLayers()):
         (y,) = apply_layers((layer,), x[None, None])
     torch.testing.assert_close(y[0, 0], delta @ x, rtol=0.02, atol=0)
 

@@ -103,20 +103,19 @@ def test_the_estimate_is_within_a_quarter_of_the_measured_peak() -> None:
 
 
 @pytest.mark.parametrize(
-    ("has_it", "size", "speedup", "memory", "expected"),
+    ("multiplies", "size", "memory", "expected"),
     [
-        (True, device.LARGE, 2.0, None, torch.bfloat16),
-        (True, device.LARGE - 1, 2.0, None, torch.float32),
-        (False, device.LARGE, 2.0, None, torch.float32),
-        (True, device.LARGE, 0.6, 64 * 2**30, torch.float32),
-        (True, device.LARGE, 0.6, 2**30, torch.bfloat16),
+        (True, device.LARGE, None, torch.bfloat16),
+        (True, device.LARGE - 1, None, torch.float32),
+        (False, device.LARGE, None, torch.float32),
+        (False, device.LARGE, 64 * 2**30, torch.float32),
+        (False, device.LARGE, 2**30, torch.bfloat16),
     ],
 )
 def test_precision_follows_size_hardware_and_memory(
-    has_it: bool, size: int, speedup: float, memory: int | None, expected: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    multiplies: bool, size: int, memory: int | None, expected: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device, "cpu_has_bfloat16", lambda: has_it)
-    monkeypatch.setattr(device, "bfloat16_speedup", lambda: speedup)
+    monkeypatch.setattr(device, "multiplies_bfloat16", lambda: multiplies)
     monkeypatch.setattr(device, "memory_size", lambda _: memory)
     assert resolve_dtype("auto", CPU, lambda: size) == expected
     assert resolve_dtype("bfloat16", CPU, lambda: pytest.fail("not asked")) == torch.bfloat16
@@ -125,8 +124,7 @@ def test_precision_follows_size_hardware_and_memory(
 def test_auto_asks_the_model_for_its_size(
     make_config: Callable[..., PPOConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device, "cpu_has_bfloat16", lambda: True)
-    monkeypatch.setattr(device, "bfloat16_speedup", lambda: 2.0)
+    monkeypatch.setattr(device, "multiplies_bfloat16", lambda: True)
     monkeypatch.setattr(device, "LARGE", 10_000)
     assert BaseModelSetup(make_config(dtype="auto")).dtype == torch.bfloat16
     monkeypatch.setattr(device, "LARGE", 10**9)

@@ -12,13 +12,15 @@ from torch import nn
 from torch.nn.functional import silu
 
 from ppolm.base_setup import AdapterSet, new_lora_config
-from ppolm.base_setup.base_setup import BaseModelSetup, find_blocks
-from ppolm.base_setup.fused_block import FusedBlock, fuse_blocks
+from ppolm.base_setup.base_setup import BaseModelSetup
+from ppolm.base_setup.fused_block import FusedBlock, fuse_blocks, unfuse_blocks
 from ppolm.base_setup.fused_ops import gated, log_sum_exp, rms_norm, rotate
+from ppolm.base_setup.load_model import find_blocks
 from ppolm.config import PPOConfig, SFTConfig
 from ppolm.data.packing import Answers, pack
 from ppolm.data.sequences import TokenSequences
 from ppolm.ppo_trainer import PPOTrainer
+from tests.closeness import assert_all_rounding, assert_rounding
 from tests.conftest import PROMPTS
 from tests.tiny_models import ARCHITECTURES, make_model_folder
 
@@ -33,9 +35,8 @@ def load(tmp_path: Path, architecture: str, **settings: Any) -> BaseModelSetup:
 
 def unfuse(setup: BaseModelSetup) -> None:
     """The library's own blocks again."""
-    setup.last_block = None
-    for block in find_blocks(setup.causal_lm)[1]:
-        vars(block).pop("forward", None)
+    setup.last_block, setup.fused = None, False
+    unfuse_blocks(find_blocks(setup.causal_lm)[1])
 
 
 def plain_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
@@ -72,11 +73,11 @@ def test_value_and_gradients_are_those_of_the_plain_formula(
     x, others, above = torch.randn(2, 5, 3, 8, requires_grad=True), rest(), torch.randn(2, 5, 3, 8)
     inputs = [x, *(other for other in others if isinstance(other, torch.Tensor) and other.requires_grad)]
     values = [function(x, *others) for function in (ours, plain)]
-    torch.testing.assert_close(*values, rtol=1e-5, atol=1e-6)
+    assert_rounding(values[0], values[1])
     with torch.no_grad():
         assert torch.equal(ours(x, *others), values[0])
     for mine, theirs in zip(*(torch.autograd.grad(value, inputs, above) for value in values), strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
+        assert_rounding(mine, theirs)
 
 
 def test_log_sum_exp_is_torchs_even_of_very_large_and_very_small_numbers() -> None:
@@ -115,7 +116,7 @@ def test_wanted_states_are_those_of_the_librarys_blocks(
     with torch.no_grad():
         ours = setup.wanted_states(batch.input_ids, batch)
         unfuse(setup)
-        torch.testing.assert_close(ours, setup.wanted_states(batch.input_ids, batch), rtol=1e-4, atol=1e-5)
+        assert_rounding(ours, setup.wanted_states(batch.input_ids, batch))
 
 
 @pytest.mark.parametrize("architecture", ALIKE)
@@ -133,7 +134,7 @@ def test_a_ppo_step_is_the_same_with_the_librarys_blocks(
         assert step["generated_texts"] == expected["generated_texts"]
         for name in ("logprob_policy", "logprob_ref", "value", "advantage"):
             pairs = (step["sa_pairs"].columns[name], expected["sa_pairs"].columns[name])
-            torch.testing.assert_close(*pairs, rtol=1e-4, atol=2e-5)
+            assert_rounding(*pairs, what=name)
         for name in ("policy_grad_norm", "value_grad_norm"):
             assert step["metrics"][name] == pytest.approx(expected["metrics"][name], rel=1e-3)
 
@@ -148,8 +149,7 @@ def test_norm_weights_of_a_fully_trained_model_have_gradients(tmp_path: Path) ->
             unfuse(setup)
         setup.hidden_states(torch.arange(3, 15).view(2, 6)).pow(2).sum().backward()
         grads.append({name: one.grad for name, one in setup.causal_lm.named_parameters() if "norm" in name})
-    for name, grad in grads[0].items():
-        torch.testing.assert_close(grad, grads[1][name], rtol=1e-3, atol=1e-4)
+    assert_all_rounding(grads[0], grads[1])
 
 
 def test_in_bfloat16_it_is_no_further_from_float32_than_the_library(tmp_path: Path) -> None:
@@ -201,12 +201,12 @@ def test_a_model_that_only_looks_the_same_is_found_out(tmp_path: Path, monkeypat
     blocks: Any = find_blocks(setup.causal_lm)[1]
     other = blocks[0].mlp.act_fn
     blocks[0].mlp.act_fn = nn.GELU()
-    assert fuse_blocks(setup.causal_lm, blocks) is None
+    assert fuse_blocks(setup.causal_lm, blocks) == "the same parts are put together in another way"
     blocks[0].mlp.act_fn = other
     monkeypatch.setattr(blocks[1].self_attn, "use_rope", False, raising=False)
-    assert fuse_blocks(setup.causal_lm, blocks) is None, "blocks that are not all alike"
+    assert fuse_blocks(setup.causal_lm, blocks) == "blocks are not all alike"
     monkeypatch.undo()
-    assert fuse_blocks(setup.causal_lm, blocks) is blocks[-1]
+    assert fuse_blocks(setup.causal_lm, blocks) is None
     assert isinstance(blocks[0].forward, FusedBlock)
 
 
@@ -214,4 +214,4 @@ def test_attention_that_takes_no_mask_of_ours_keeps_the_librarys_blocks(tmp_path
     setup = load(tmp_path, "qwen3")
     unfuse(setup)
     setup.causal_lm.set_attn_implementation("eager")
-    assert fuse_blocks(setup.causal_lm, find_blocks(setup.causal_lm)[1]) is None
+    assert fuse_blocks(setup.causal_lm, find_blocks(setup.causal_lm)[1]) == "attention is eager, not sdpa"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from peft.tuners.lora import Linear as LoraLayer
 from ppolm.base_setup import AdapterSet, BaseModelSetup, new_lora_config, products
 from ppolm.base_setup.cpu_bfloat16 import make_bfloat16_safe
 from ppolm.base_setup.lora_linear import Adapted, linears
+from ppolm.base_setup.products import ComputeMode
 from ppolm.config import SFTConfig
+from tests.closeness import assert_all_rounding, assert_rounding
 from tests.tiny_models import ARCHITECTURES, make_model_folder
 
 
@@ -52,10 +55,9 @@ def test_numbers_and_gradients_are_those_of_peft(architecture: str, tmp_path: Pa
     for layer in layers(adapters):
         del layer.forward  # PEFT's own again
     expected, expected_gradients = run(adapters)
-    torch.testing.assert_close(hidden, expected, rtol=1e-5, atol=1e-5)
-    assert gradients.keys() == expected_gradients.keys() == adapters.parameters("one").keys()
-    for name, gradient in gradients.items():
-        torch.testing.assert_close(gradient, expected_gradients[name], rtol=1e-4, atol=1e-5)
+    assert_rounding(hidden, expected)
+    assert gradients.keys() == adapters.parameters("one").keys()
+    assert_all_rounding(gradients, expected_gradients)
 
 
 def test_no_adapter_is_the_bare_base_to_the_bit_and_a_fresh_one_too(model_folder: Path) -> None:
@@ -86,9 +88,7 @@ def test_gradients_are_those_of_finite_differences() -> None:
 
 
 @pytest.mark.parametrize("transposed", [False, True])
-def test_where_float32_is_faster_products_of_many_rows_are_made_in_it(
-    transposed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_float32_is_faster_products_of_many_rows_are_made_in_it(transposed: bool) -> None:
     torch.manual_seed(0)
     weight = torch.randn(48, 64).bfloat16()
     weight = weight.T.contiguous().T if transposed else weight
@@ -97,15 +97,14 @@ def test_where_float32_is_faster_products_of_many_rows_are_made_in_it(
         x = torch.randn(rows, 64).requires_grad_()
         exact = x @ weight.float().T + 0.5 * (x @ a.T) @ b.T
         errors = []
-        for speedup in (2.0, 0.5):
-            monkeypatch.setattr(products, "bfloat16_speedup", lambda speedup=speedup: speedup)
-            with products.single_tokens():
+        for many_rows in (torch.bfloat16, torch.float32):
+            with products.computing(ComputeMode(many_rows, sampling=True)):
                 (y,) = linears(x, [Adapted(weight, None, a, b, 0.5)])
             assert y.dtype == torch.float32
             grads = torch.autograd.grad(y.sum(), (x, a, b))
             expected = torch.autograd.grad(exact.sum(), (x, a, b), retain_graph=True)
             errors.append([float((g - e).abs().max()) for g, e in zip(grads, expected, strict=True)])
-            if speedup < 1 and rows >= products.WIDE_ROWS:
+            if many_rows == torch.float32 and rows >= products.WIDE_ROWS:
                 torch.testing.assert_close(y, exact)
         if rows >= products.WIDE_ROWS:
             assert all(wide < narrow for wide, narrow in zip(*reversed(errors), strict=True))
@@ -117,17 +116,22 @@ def test_where_float32_is_faster_products_of_many_rows_are_made_in_it(
 
 def test_logits_where_float32_is_faster_are_made_in_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(products, "TILE", 7)
-    monkeypatch.setattr(products, "bfloat16_speedup", lambda: 0.5)
     torch.manual_seed(0)
     x, matrix = torch.randn(products.WIDE_ROWS, 16), torch.randn(30, 16).bfloat16()
     expected = x @ matrix.float().T
     torch.testing.assert_close(products.logits(x, matrix), expected, rtol=1e-5, atol=1e-5)
-    with products.single_tokens():
+    with products.computing(ComputeMode(sampling=True)):
         assert torch.equal(products.logits(x[:3], matrix), x[:3].bfloat16() @ matrix.T)
 
 
-def test_the_speed_of_bfloat16_is_measured_once() -> None:
-    assert products.bfloat16_speedup() == products.bfloat16_speedup() > 0
+def test_a_mode_ends_with_its_block_and_other_threads_keep_theirs() -> None:
+    seen: list[ComputeMode] = []
+    with products.computing(ComputeMode(sampling=True)), products.computing(ComputeMode(torch.bfloat16)):
+        thread = threading.Thread(target=lambda: seen.append(products.current_mode()))
+        thread.start()
+        thread.join()
+        assert products.current_mode() == ComputeMode(torch.bfloat16)
+    assert seen == [ComputeMode()] == [products.current_mode()]
 
 
 def test_dropout_in_training_is_left_to_peft(model_folder: Path) -> None:

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from ppolm.base_setup import products
+from ppolm.base_setup import device
 from ppolm.base_setup.model_setup import Models, setup_models
 from ppolm.config import PPOConfig
 from ppolm.data.sequences import TokenSequences
@@ -167,7 +167,6 @@ def test_logprobs_made_tile_by_tile_and_their_gradients_equal_those_of_autograd(
 ) -> None:
     monkeypatch.setattr("ppolm.models.token_logprobs.TILE", tile)
     monkeypatch.setattr("ppolm.models.token_logprobs.LOGIT_CHUNK", 30 * tile)
-    monkeypatch.setattr(products, "bfloat16_speedup", lambda: 0.5)
     torch.manual_seed(0)
     weight, actions, above = torch.randn(50, 8).to(dtype), torch.randint(0, 50, (100,)), torch.randn(100)
     answers = []
@@ -206,12 +205,12 @@ def test_only_a_plain_frozen_output_matrix_is_used_directly(make_config: MakeCon
 
 
 @pytest.mark.parametrize("changes", [{}, {"samples_per_prompt": 2, "trainable_layers": 1}])
-@pytest.mark.parametrize("speedup", [0.5, 2.0])
+@pytest.mark.parametrize("fast", [False, True])
 def test_in_bfloat16_the_first_kl_is_exactly_0_and_the_first_ratio_1(
-    make_config: MakeConfig, changes: dict[str, Any], speedup: float, monkeypatch: pytest.MonkeyPatch
+    make_config: MakeConfig, changes: dict[str, Any], fast: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On machines that multiply float32 faster, and on those that multiply bfloat16 faster."""
-    monkeypatch.setattr(products, "bfloat16_speedup", lambda: speedup)
+    monkeypatch.setattr(device, "multiplies_bfloat16", lambda: fast)
     trainer = PPOTrainer(make_config(dtype="bfloat16", **changes), reward=spread)
     assert trainer.attributor.recomputes, "auto: rounding of the sampler is no KL"
     for step in range(3):

@@ -12,10 +12,12 @@ import torch
 from hypothesis import given
 
 from ppolm.base_setup import BaseModelSetup
-from ppolm.base_setup.packing_check import takes_packed
+from ppolm.base_setup.capabilities import compare
+from ppolm.base_setup.trial import states_of
 from ppolm.config import SFTConfig
 from ppolm.data.packing import Answers, fill_bins, merge, pack
 from ppolm.data.sequences import PASS_COST, TokenSequences, cut_middle, split_by_tokens
+from tests.closeness import assert_rounding
 from tests.tiny_models import ARCHITECTURES, make_model_folder
 
 
@@ -58,8 +60,7 @@ def test_every_answer_is_read_once_and_both_answers_of_a_prompt_in_one_microbatc
 @pytest.mark.parametrize("read", ["actions", "ends"])
 def test_hidden_states_are_those_of_each_sequence_alone(name: str, read: Any, tmp_path: Path) -> None:
     setup = BaseModelSetup(SFTConfig(model_name=str(make_model_folder(tmp_path, name)), device="cpu"))
-    if not takes_packed(setup, 20):
-        pytest.skip(f"{name} takes no mask of ours, so its rows are not packed")
+    assert setup.capabilities.has("packed_prompts")
     wanted = []
     for item in ITEMS:
         for answer in item.answers:
@@ -72,30 +73,27 @@ def test_hidden_states_are_those_of_each_sequence_alone(name: str, read: Any, tm
     for batch in pack(ITEMS, 14, setup.tokenizer.pad_id, setup.device, read):
         with torch.no_grad():
             found[batch.rows] = setup.wanted_states(batch.input_ids, batch)
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    assert_rounding(found, expected)
 
 
 def test_a_model_that_does_not_heed_the_mask_is_found_out(model_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     setup = BaseModelSetup(SFTConfig(model_name=str(model_folder), device="cpu"))
-    assert takes_packed(setup, 100)
+
+    def refusal() -> str | None:
+        states = states_of(setup, setup.trial.packed(setup))
+        return compare(setup, setup.project_all(states), setup.trial.logits)
+
+    assert refusal() is None
     blocks = setup.blocks
     monkeypatch.setattr(setup, "blocks", lambda **inputs: blocks(**inputs | {"attention_mask": None}))
-    assert not takes_packed(setup, 100)
-
-    def refuse(**inputs: Any) -> Any:
-        if inputs.get("attention_mask") is not None:
-            raise ValueError("a mask of four dimensions")
-        return blocks(**inputs)
-
-    monkeypatch.setattr(setup, "blocks", refuse)
-    assert not takes_packed(setup, 100)
+    assert "numbers off by" in str(refusal())
 
 
-def test_rows_wider_than_a_sliding_window_are_not_packed(model_folder: Path) -> None:
-    setup = BaseModelSetup(SFTConfig(model_name=str(model_folder), device="cpu"))
-    setup.text_config.sliding_window = 64
-    assert takes_packed(setup, 64)
-    assert not takes_packed(setup, 65)
+def test_rows_wider_than_a_sliding_window_are_not_packed(tmp_path: Path) -> None:
+    folder = make_model_folder(tmp_path, "mistral", window=64)
+    setup = BaseModelSetup(SFTConfig(model_name=str(folder), device="cpu"))
+    assert setup.capabilities.masks("packed_prompts", 64)
+    assert not setup.capabilities.masks("packed_prompts", 65)
 
 
 def test_a_long_prompt_loses_its_middle() -> None:

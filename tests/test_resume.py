@@ -15,7 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from ppolm.base_setup import products
+from ppolm.base_setup import device
 from ppolm.cli import train_command
 from ppolm.config import PPOConfig
 from ppolm.errors import ConfigError, RewardError, RunFolderError
@@ -149,21 +149,20 @@ def test_a_finished_run_can_be_extended(make_config: MakeConfig) -> None:
     assert [row["step"] for row in read_metrics(results.run_dir)] == [1, 2, 3]
 
 
-@pytest.mark.parametrize("speedup", [0.5, 2.0])
-def test_a_resumed_run_multiplies_as_it_began_whatever_a_timing_says_now(
-    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, speedup: float
+@pytest.mark.parametrize("fast_here", [False, True])
+def test_a_resumed_run_multiplies_as_it_began_whatever_this_cpu_does_better(
+    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, fast_here: bool
 ) -> None:
-    def run(name: str, fast: float, resume: bool = False) -> Path:
-        monkeypatch.setattr(products._Mode, "many_rows", None)  # as in a new process
-        monkeypatch.setattr(products, "bfloat16_speedup", lambda: fast)
+    def run(name: str, fast: bool, resume: bool = False) -> Path:
+        monkeypatch.setattr(device, "multiplies_bfloat16", lambda: fast)
         trainer = PPOTrainer(make_config(**STATEFUL, dtype="bfloat16", run_name=name), reward=spread)
         checkpoint = Path(trainer.config.output_dir) / name / "checkpoints/step-000003"
         return trainer.train(PROMPTS, resume=checkpoint if resume else None).run_dir
 
-    whole, other = run("whole", speedup), run("other", 1 / speedup)
+    whole, other = run("whole", fast_here), run("other", not fast_here)
     assert numbers(whole) != numbers(other), "the precision of products changes the last bits"
-    run("broken", speedup)
-    assert_same_run(whole, run("broken", 1 / speedup, resume=True))
+    run("broken", fast_here)
+    assert_same_run(whole, run("broken", not fast_here, resume=True))
 
 
 def test_the_precision_that_auto_chose_is_noted_and_kept(

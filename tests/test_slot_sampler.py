@@ -12,10 +12,14 @@ import torch
 from ppolm.base_setup import BaseModelSetup
 from ppolm.base_setup.model_setup import setup_models
 from ppolm.config import PPOConfig, SFTConfig
+from ppolm.errors import ModelError
 from ppolm.rollout import slot_sampler
 from ppolm.rollout.kv_sampler import sample_sequences
+from ppolm.rollout.sampler_check import sampler_refusal
 from ppolm.rollout.sampling import Sampled, Sampling
-from ppolm.rollout.slot_sampler import SlotSampler, takes_slots
+from ppolm.rollout.slot_cache import SlotCache
+from ppolm.rollout.slot_sampler import SlotSampler
+from ppolm.rollout.whole_sampler import sample_whole
 from tests.tiny_models import ARCHITECTURES, EOS, make_model_folder
 
 NEW_TOKENS = 12
@@ -56,7 +60,7 @@ def test_every_response_is_the_one_of_the_plain_sampler(architecture: str, rows:
     setup = make_setup(tmp_path, architecture, eos_bias=1.5)
     width = max(LENGTHS) + NEW_TOKENS
     sampling = Sampling(NEW_TOKENS, temperature=0.8, top_k=40, top_p=0.9, batch_tokens=rows * width)
-    assert takes_slots(setup, width)
+    assert setup.capabilities.sampler_for(width) == "slots"
     plain = sample_sequences(setup, prompts(), sampling, uniforms())
     ended = [one.ended for one in plain]
     assert any(ended)
@@ -131,24 +135,42 @@ def test_bfloat16_uses_the_fast_sampler_whatever_the_adapters_have_become(
     with torch.no_grad():
         for value in models.policy.parameters().values():
             value.normal_(std=3)  # greedy tokens of such a policy differ with every rounding
-    monkeypatch.setattr("ppolm.models.language_model.sample_sequences", lambda *_: pytest.fail("the slow sampler"))
+    monkeypatch.setattr("ppolm.rollout.samplers.sample_sequences", lambda *_: pytest.fail("the slow sampler"))
     assert len(models.policy.generate(prompts(), Sampling(NEW_TOKENS), uniforms())) == len(LENGTHS)
 
 
-def test_a_model_with_a_window_or_with_other_layers_is_left_to_the_plain_sampler(
+def test_a_model_with_a_window_is_left_to_the_librarys_cache_beyond_it(tmp_path: Path) -> None:
+    folder = make_model_folder(tmp_path, "mistral", window=64)
+    setup = BaseModelSetup(SFTConfig(model_name=str(folder), device="cpu"))
+    assert setup.capabilities.sampler_for(64) == "slots"
+    assert setup.capabilities.sampler_for(65) == "cache"
+
+
+def test_a_cache_that_forgets_is_found_out_and_one_that_fails_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     setup = make_setup(tmp_path)
-    assert takes_slots(setup, 100)
-    monkeypatch.setattr(setup.text_config, "sliding_window", 16)
-    assert takes_slots(setup, 16)
-    assert not takes_slots(setup, 17)
-    monkeypatch.undo()
-    monkeypatch.setattr("ppolm.rollout.slot_cache.SlotCache.update", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        takes_slots(setup, 100)
-    monkeypatch.setattr("ppolm.rollout.slot_cache.SlotCache.update", lambda _, keys, values, *__: (keys, values))
-    assert not takes_slots(setup, 100), "a cache that forgets is found out"
+    assert sampler_refusal(setup, "slots") is None
+    update = SlotCache.update
+
+    def forget(self: SlotCache, *given: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        keys, values = update(self, *given)
+        return keys, values.clone().fill_(0.5)
+
+    monkeypatch.setattr(SlotCache, "update", forget)
+    assert "log-probabilities off by" in str(sampler_refusal(setup, "slots"))
+    monkeypatch.setattr(SlotCache, "update", lambda *_: 1 / 0)
+    with pytest.raises(ModelError, match=r"Trying slot_sampler on .* ZeroDivisionError.* Set without: slot_sampler"):
+        make_setup(tmp_path)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_without_a_cache_the_same_is_drawn(architecture: str, tmp_path: Path) -> None:
+    setup = make_setup(tmp_path, architecture, eos_bias=1.5)
+    sampling = Sampling(NEW_TOKENS, temperature=0.8, top_k=40, top_p=0.9)
+    assert_same(
+        sample_whole(setup, prompts(), sampling, uniforms()), sample_sequences(setup, prompts(), sampling, uniforms())
+    )
 
 
 def test_of_a_prompt_the_last_block_computes_only_the_end(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from ppolm.base_setup import products
+from ppolm.base_setup import device
 from ppolm.cli.main import run
 from ppolm.config import RewardConfig, SFTConfig
 from ppolm.errors import RunFolderError
@@ -67,14 +67,13 @@ def test_an_interrupted_training_ends_with_the_same_bits(
 def test_it_goes_on_in_the_precision_it_began_with(
     kind: str, model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def begin(speedup: float) -> SupervisedTrainer[Any]:
-        monkeypatch.setattr(products._Mode, "many_rows", None)  # as in a new process
-        monkeypatch.setattr(products, "bfloat16_speedup", lambda: speedup)
+    def begin(fast: bool) -> SupervisedTrainer[Any]:
+        monkeypatch.setattr(device, "multiplies_bfloat16", lambda: fast)
         return trainer(kind, model_folder, dtype="bfloat16", trainable_layers=1)
 
-    history = begin(2.0).train()
-    interrupt(begin(2.0), 10, tmp_path / "checkpoint", monkeypatch)
-    assert begin(0.5).train(tmp_path / "checkpoint") == history
+    history = begin(True).train()
+    interrupt(begin(True), 10, tmp_path / "checkpoint", monkeypatch)
+    assert begin(False).train(tmp_path / "checkpoint") == history
     with pytest.raises(RunFolderError, match="Set dtype: bfloat16"):
         trainer(kind, model_folder, trainable_layers=1).train(tmp_path / "checkpoint")
 

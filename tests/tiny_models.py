@@ -12,6 +12,7 @@ from transformers import (
     GPT2Config,
     GPTNeoXConfig,
     LlamaConfig,
+    MistralConfig,
     PreTrainedConfig,
     PreTrainedTokenizerFast,
     Qwen2Config,
@@ -43,7 +44,9 @@ def make_tokenizer(pad_token: str | None = "<pad>", alphabet: str = "") -> PreTr
     return fast
 
 
-def make_config(architecture: str, vocab_size: int = 259, context: int = 128) -> PreTrainedConfig:
+def make_config(
+    architecture: str, vocab_size: int = 259, context: int = 128, window: int | None = None
+) -> PreTrainedConfig:
     """The smallest config of an architecture that still has all of its parts."""
     special = {"pad_token_id": PAD, "eos_token_id": EOS, "bos_token_id": BOS}
     if architecture == "gpt2":
@@ -52,6 +55,8 @@ def make_config(architecture: str, vocab_size: int = 259, context: int = 128) ->
     shape |= {"vocab_size": vocab_size, "max_position_embeddings": context}
     if architecture == "gpt_neox":
         return GPTNeoXConfig(**shape, **special)
+    if architecture == "mistral":
+        return MistralConfig(**shape, num_key_value_heads=2, head_dim=8, sliding_window=window, **special)
     kind = {"qwen3": Qwen3Config, "qwen2": Qwen2Config, "llama": LlamaConfig, "gemma": GemmaConfig}[architecture]
     return kind(**shape, num_key_value_heads=2, head_dim=8, **special)
 
@@ -60,13 +65,19 @@ ARCHITECTURES = ("qwen3", "qwen2", "llama", "gpt2", "gpt_neox", "gemma")
 
 
 def make_model_folder(
-    folder: Path, architecture: str = "qwen3", seed: int = 0, scale: float = 1.0, alphabet: str = "", context: int = 128
+    folder: Path,
+    architecture: str = "qwen3",
+    seed: int = 0,
+    scale: float = 1.0,
+    alphabet: str = "",
+    context: int = 128,
+    window: int | None = None,
 ) -> Path:
     """A model folder as ``save_pretrained`` leaves it; ``scale`` sharpens the random logits."""
     tokenizer = make_tokenizer(alphabet=alphabet)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = AutoModelForCausalLM.from_config(make_config(architecture, len(tokenizer), context))
+        model = AutoModelForCausalLM.from_config(make_config(architecture, len(tokenizer), context, window))
         with torch.no_grad():
             for parameter in model.parameters():
                 if parameter.dim() > 1:

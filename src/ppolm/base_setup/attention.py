@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
@@ -13,6 +14,12 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 NAME = "ppolm_grouped"
+MASKED = ("sdpa", NAME)
+"""Kinds of attention that take a mask [B, 1, T, T] which is True where a token sees another."""
+EXTRAS = frozenset(inspect.signature(sdpa_attention_forward).parameters) - {
+    *("module", "query", "key", "value", "attention_mask", "dropout", "scaling", "is_causal", "kwargs")
+}
+"""What some models give the library's attention besides: such calls are left to it."""
 CHUNK = 192
 """Queries of long packed rows that are computed together, with the keys up to the last of them."""
 
@@ -34,8 +41,8 @@ def grouped_attention(
     """
     batch, heads, length, width = query.shape
     shared = key.shape[1]
-    extras = [name for name in ("position_bias", "cache", "softcap", "s_aux") if options.get(name) is not None]
-    if shared == heads or attention_mask is None or extras:
+    extras = [name for name in EXTRAS if options.get(name) is not None]
+    if shared == heads or attention_mask is None or attention_mask.shape[1] > 1 or extras:
         return sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **options)
     if length == 1:
         rows = query.reshape(batch, shared, heads // shared, width)
@@ -60,9 +67,38 @@ def _without_later_keys(query: Tensor, key: Tensor, value: Tensor, mask: Tensor,
     return torch.cat(parts, dim=2)
 
 
-def use_grouped_attention(model: PreTrainedModel) -> None:
-    """Let a model that uses torch's attention on the CPU use this one."""
-    if model.device.type == "cpu" and model.config._attn_implementation == "sdpa":
-        ALL_ATTENTION_FUNCTIONS.register(NAME, grouped_attention)
-        ALL_MASK_ATTENTION_FUNCTIONS.register(NAME, sdpa_mask)
-        model.set_attn_implementation(NAME)
+def use_grouped_attention(model: PreTrainedModel) -> str | None:
+    """Let a model that uses torch's attention on the CPU use this one; the reason if it is not used."""
+    config = model.config.get_text_config()
+    heads, shared = (getattr(config, name, None) for name in ("num_attention_heads", "num_key_value_heads"))
+    if model.device.type != "cpu":
+        return "it pays on a CPU only"
+    if model.config._attn_implementation != "sdpa":
+        return f"attention is {model.config._attn_implementation}, not sdpa"
+    if not isinstance(heads, int) or not isinstance(shared, int) or shared == heads:
+        return "every query head has keys of its own"
+    if not _agrees(heads, shared):
+        return "it does not give the library's numbers here"
+    ALL_ATTENTION_FUNCTIONS.register(NAME, grouped_attention)
+    ALL_MASK_ATTENTION_FUNCTIONS.register(NAME, sdpa_mask)
+    model.set_attn_implementation(NAME)
+    return None
+
+
+def _agrees(heads: int, shared: int) -> bool:
+    """Whether both give the same for one new token, for short rows, and for rows that are computed in chunks."""
+    random = torch.Generator().manual_seed(0)
+    module = nn.Module()
+    module.is_causal, module.num_key_value_groups = True, heads // shared  # type: ignore[assignment]
+    for queries, keys in ((1, 9), (7, 7), (2 * CHUNK + 1, 2 * CHUNK + 1)):
+        query = torch.randn(2, heads, queries, 8, generator=random)
+        key, value = (torch.randn(2, shared, keys, 8, generator=random) for _ in range(2))
+        mask = (torch.rand(2, 1, queries, keys, generator=random) < 0.7).tril(keys - queries)
+        mask[..., 0] = True
+        ours, plain = (
+            attend(module, query, key, value, mask, scaling=0.3)[0]
+            for attend in (grouped_attention, sdpa_attention_forward)
+        )
+        if not torch.allclose(ours, plain, rtol=1e-4, atol=1e-5):
+            return False
+    return True

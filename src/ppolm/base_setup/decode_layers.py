@@ -8,18 +8,16 @@ never written to.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ppolm.base_setup import lora_linear
 from ppolm.base_setup.cpu_bfloat16 import survives
-from ppolm.base_setup.lora_linear import Adapted
-from ppolm.base_setup.products import WIDE_ROWS, single_tokens
+from ppolm.base_setup.lora_linear import Adapted, adapted
+from ppolm.base_setup.products import WIDE_ROWS
 
 COPY_BYTES = 3 * 2**29
 """Copied weights take no more than this; the layers of a model that need more are used as they are."""
@@ -45,7 +43,7 @@ class DecodeLayers:
         return [y.view(*x.shape[:-1], -1) for y in ready(flat)]
 
     def _make(self, modules: Sequence[Any], x: Tensor) -> _Ready | None:
-        layers = [lora_linear.adapted(module) for module in modules]
+        layers = [adapted(module) for module in modules]
         known = [layer for layer in layers if layer is not None]
         size = sum(layer.weight.numel() * layer.weight.element_size() for layer in known)
         if len(known) < len(layers) or size > self.left:
@@ -144,14 +142,3 @@ def packs() -> bool:
     if not (torch.backends.mkldnn.is_available() and torch._C._get_mkldnn_enabled() and survives(trial)):
         return False
     return trial()
-
-
-@contextmanager
-def decoding(layers: DecodeLayers | None) -> Iterator[None]:
-    """While one token after the other is computed, by these layers if there are any."""
-    lora_linear.instead = layers
-    try:
-        with single_tokens():
-            yield
-    finally:
-        lora_linear.instead = None

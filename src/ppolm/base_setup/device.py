@@ -6,7 +6,7 @@ from typing import Literal
 
 import torch
 
-from ppolm.base_setup.products import CLEARLY, bfloat16_speedup
+from ppolm.base_setup.cpu_bfloat16 import multiplies_bfloat16
 from ppolm.errors import ConfigError
 
 
@@ -35,14 +35,12 @@ LARGE = 100_000_000
 def resolve_dtype(
     name: Precision | Literal["auto"], device: torch.device, parameters: Callable[[], int]
 ) -> torch.dtype:
-    """``auto``: bfloat16 where CUDA has it; on a CPU for large models, if it is faster or memory is short."""
-    if name == "auto":
-        if device.type == "cuda":
-            fast = torch.cuda.is_bf16_supported()
-        else:
-            fast = device.type == "cpu" and cpu_has_bfloat16() and _pays(parameters())
-        return torch.bfloat16 if fast else torch.float32
-    return DTYPES[name]
+    """``auto``: bfloat16 where CUDA has it; on a CPU for large models, if it multiplies in it or memory is short."""
+    if name != "auto":
+        return DTYPES[name]
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float32
+    return torch.bfloat16 if device.type == "cpu" and _pays(parameters()) else torch.float32
 
 
 def _pays(parameters: int) -> bool:
@@ -51,13 +49,13 @@ def _pays(parameters: int) -> bool:
         return False
     memory = memory_size(torch.device("cpu"))
     short = memory is not None and 4 * parameters > memory / 4
-    return short or bfloat16_speedup() > CLEARLY
+    return short or multiplies_bfloat16()
 
 
-def cpu_has_bfloat16() -> bool:
-    """Whether the CPU multiplies bfloat16 itself: without that it would be much slower than float32."""
-    found = torch.cpu.get_capabilities()
-    return any(found.get(name, False) for name in ("avx512_bf16", "amx_bf16", "arm_bf16"))
+def product_precision(weights: torch.dtype, device: torch.device) -> torch.dtype:
+    """The precision of products of many float32 states with weights of lower precision."""
+    narrow = weights == torch.bfloat16 and device.type == "cpu" and multiplies_bfloat16()
+    return torch.bfloat16 if narrow else torch.float32
 
 
 def memory_size(device: torch.device) -> int | None:

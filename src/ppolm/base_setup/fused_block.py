@@ -16,11 +16,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from ppolm.base_setup.attention import MASKED
 from ppolm.base_setup.fused_ops import gated, rms_norm, rotate
 from ppolm.base_setup.lora_linear import apply_layers
-
-ATTENTION = ("sdpa", "ppolm_grouped")
-"""Kinds of attention that take a mask [B, 1, T, T] of what is seen."""
 
 
 class FusedBlock:
@@ -110,15 +108,25 @@ def only(block: Any, wanted: Tensor) -> Iterator[None]:
         block.forward.wanted = None
 
 
-def fuse_blocks(model: PreTrainedModel, blocks: nn.ModuleList) -> nn.Module | None:
-    """Let the blocks of a model compute as above, if they are of that kind; the last of them then, else None."""
-    if model.config._attn_implementation not in ATTENTION or not all(map(_fits, blocks)):
-        return None
-    if any(_traits(block) != _traits(blocks[0]) for block in blocks) or not _agrees(blocks[0]):
-        return None
+def fuse_blocks(model: PreTrainedModel, blocks: nn.ModuleList) -> str | None:
+    """Let the blocks of a model compute as above; the reason if they are not of that kind."""
+    if model.config._attn_implementation not in MASKED:
+        return f"attention is {model.config._attn_implementation}, not sdpa"
+    if not all(map(_fits, blocks)):
+        return "blocks have other parts than norm, attention, norm, gated feed-forward"
+    if any(_traits(block) != _traits(blocks[0]) for block in blocks):
+        return "blocks are not all alike"
+    if not _agrees(blocks[0]):
+        return "the same parts are put together in another way"
     for block in blocks:
         block.forward = FusedBlock(block)  # on the object, so that adapters still find their layers in it
-    return blocks[-1]
+    return None
+
+
+def unfuse_blocks(blocks: nn.ModuleList) -> None:
+    """The library's own blocks again."""
+    for block in blocks:
+        vars(block).pop("forward", None)
 
 
 def _fits(block: Any) -> bool:
@@ -152,9 +160,7 @@ def _agrees(block: Any) -> bool:
     width = block.self_attn.head_dim
     angles = torch.rand(1, 5, width // 2, generator=generator).repeat(1, 1, 2)
     given: dict[str, Any] = {"position_embeddings": (angles.cos(), angles.sin()), "attention_mask": None}
-    try:
-        plain, ours = block(hidden, **given), FusedBlock(block)(hidden, **given)
-    except (RuntimeError, ValueError, TypeError, IndexError, AttributeError):  # each architecture refuses differently
-        return False
+    given["position_ids"] = torch.arange(10**6, 10**6 + 5)[None]  # far away: some scale attention there
+    plain, ours = block(hidden, **given), FusedBlock(block)(hidden, **given)
     plain = plain[0] if isinstance(plain, tuple) else plain
     return plain.shape == ours.shape and torch.allclose(plain, ours, rtol=1e-4, atol=1e-4 * float(plain.abs().max()))

@@ -7,7 +7,7 @@ queries, keys and values, share the low-rank products and one gradient.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers.pytorch_utils import Conv1D
 
-from ppolm.base_setup.products import converted, product_dtype
+from ppolm.base_setup.products import converted, current_mode, product_dtype
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,24 @@ class Adapted:
 def fuse(model: nn.Module) -> None:
     """Let every plain LoRA layer of a model compute as here; layers of other kinds keep PEFT's own code."""
     for module in model.modules():
-        if type(module) is LoraLayer and isinstance(module.base_layer, (nn.Linear, Conv1D)):
+        if type(module) is LoraLayer and is_product(module.base_layer):
             # On the object, so that PEFT still finds, saves and switches its own layers.
             module.forward = _Forward(module)
+
+
+def is_product(layer: Any) -> bool:
+    """Whether a layer is nothing but x Wᵀ + bias; one that is called linear may do more."""
+    if isinstance(layer, Conv1D) or type(layer) is nn.Linear:
+        return True
+    if not isinstance(layer, nn.Linear) or layer.weight.is_meta:
+        return isinstance(layer, nn.Linear) and type(layer).forward is nn.Linear.forward
+    x = torch.linspace(-1, 1, layer.in_features, device=layer.weight.device, dtype=layer.weight.dtype)[None, None]
+    with torch.no_grad():
+        try:
+            y = layer(x)
+        except (RuntimeError, ValueError, TypeError):  # one that cannot take a row of its own width is something else
+            return False
+        return isinstance(y, Tensor) and torch.equal(y, functional.linear(x, layer.weight, layer.bias))
 
 
 class _Forward:
@@ -75,18 +90,15 @@ class _Forward:
         return not drops and self.layer.lora_B[name].bias is None and name not in self.layer.lora_variant
 
 
-instead: Callable[[Sequence[Any], Tensor], list[Tensor] | None] | None = None
-"""Another way to compute layers, for as long as it is set; it may leave some alone."""
-
-
-def apply_instead(modules: Sequence[Any], x: Tensor) -> list[Tensor] | None:
-    """The outputs of linear layers by that other way; None if there is none for them."""
-    return None if instead is None else instead(modules, x)
+def apply_prepared(modules: Sequence[Any], x: Tensor) -> list[Tensor] | None:
+    """The outputs of linear layers as they were made ready for sampling; None if they were not."""
+    prepared = current_mode().prepared
+    return None if prepared is None else prepared(modules, x)
 
 
 def apply_layers(modules: Sequence[Any], x: Tensor) -> list[Tensor]:
     """The outputs of linear layers that read the same input."""
-    answer = apply_instead(modules, x)
+    answer = apply_prepared(modules, x)
     if answer is not None:
         return answer
     found = [adapted(module) for module in modules]

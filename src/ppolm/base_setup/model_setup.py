@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
+from ppolm.base_setup.adapter_forms import new_lora_config
 from ppolm.base_setup.base_setup import BaseModelSetup
-from ppolm.base_setup.lora_setup import AdapterSet, new_lora_config
-from ppolm.base_setup.packing_check import takes_packed
+from ppolm.base_setup.lora_setup import AdapterSet
 from ppolm.config import PPOConfig
 from ppolm.data.world.rows import EMBEDDED
 from ppolm.embedded import reward_path
@@ -39,7 +39,6 @@ def setup_models(config: PPOConfig) -> Models:
         rewards = _add_rewards(adapters, config)
         value = _add_value(adapters, config, rewards[0] if rewards else None)
     adapters.share_trunk(("policy", "value"), config.trunk_mib)
-    adapters.packs_prompts = takes_packed(setup, max(config.microbatch_tokens, setup.context_length or 0))
     ensemble = RewardEnsemble(rewards, config.reward_std_penalty) if len(rewards) > 1 else None
     reward = rewards[0] if rewards else None
     return Models(setup, adapters, PolicyModel(adapters), SFTModel(adapters), value, reward, ensemble)

@@ -15,7 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ppolm.base_setup.base_setup import BaseModelSetup, find_blocks
+from ppolm.base_setup.base_setup import BaseModelSetup
+from ppolm.base_setup.capabilities import compare, trying
+from ppolm.base_setup.load_model import find_blocks
 from ppolm.data.sequences import Microbatch
 
 log = logging.getLogger(__name__)
@@ -104,16 +106,48 @@ class Trunk:
 def make_trunk(setup: BaseModelSetup, depth: int, budget: int) -> Trunk | None:
     """A trunk of the lowest ``depth`` blocks; None where a model does more to its input than hand it to the blocks."""
     trunk = Trunk(setup, find_blocks(setup.causal_lm)[1], depth, budget)
-    ids, all_of_them = torch.arange(6, device=setup.device) % setup.text_config.vocab_size, torch.arange(6)
-    batch = Microbatch(ids[None], state_index=all_of_them.to(setup.device), actions=ids, rows=all_of_them)
-    plain = setup.wanted_states(batch.input_ids, batch)
-    try:
-        parted = trunk.finish(batch)
-    except (RuntimeError, ValueError, TypeError, IndexError, AttributeError):  # each architecture refuses differently
-        parted = torch.zeros(0)
-    if parted.shape == plain.shape and torch.allclose(parted.float(), plain.float(), rtol=1e-3, atol=1e-4):
+    refusal = trunk_refusal(setup, trunk)
+    if refusal is None:
         return trunk
-    log.warning("%s cannot start above its lower blocks: they are computed for each role.", setup.name)
+    log.warning("%s computes its lower blocks for each role: %s.", setup.name, refusal)
+    return None
+
+
+def trunk_refusal(setup: BaseModelSetup, trunk: Trunk) -> str | None:
+    """Why a model cannot start above its lower blocks, or None."""
+    return _hands_on_states(setup, trunk) or trying(setup, "shared_trunk", lambda: _try_trunk(setup, trunk))
+
+
+def _try_trunk(setup: BaseModelSetup, trunk: Trunk) -> str | None:
+    trial = setup.trial
+    for batches in (trial.padded(setup), trial.packed(setup) if setup.capabilities.has("packed_prompts") else []):
+        for batch in batches:
+            states = trunk.finish(batch).float().cpu()
+            trunk.forget()
+            refusal = compare(setup, setup.project_all(states), trial.logits[batch.rows])
+            if refusal is not None:
+                return refusal
+    return None
+
+
+def _hands_on_states(setup: BaseModelSetup, trunk: Trunk) -> str | None:
+    """Why a block of this model cannot be skipped by handing on its input, or None: it must give states for states."""
+    blocks, seen = [*trunk.lower, *trunk.upper], []
+    width = setup.causal_lm.get_input_embeddings().weight.shape[1]
+
+    def watch(_: nn.Module, given: tuple[Any, ...], output: Any) -> None:
+        hands_on = bool(given) and isinstance(output, Tensor) and output.shape == given[0].shape
+        seen.append(hands_on and output.shape[-1] == width)
+
+    hooks = [block.register_forward_hook(watch) for block in blocks]
+    try:
+        ids = torch.arange(3, device=setup.device)[None] % setup.text_config.vocab_size
+        setup.hidden_states(ids)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if len(seen) != len(blocks) or not all(seen):
+        return "its blocks do not simply turn states, as wide as the embeddings, into states"
     return None
 
 

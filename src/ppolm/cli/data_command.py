@@ -108,7 +108,7 @@ def load_counter(name: str) -> tuple[CountTokens, int | None]:
     """Counts tokens as the model's tokenizer makes them; and the model's context, if its config tells."""
     from transformers import AutoConfig, AutoTokenizer
 
-    from ppolm.base_setup.base_setup import explain_failure
+    from ppolm.base_setup.load_model import explain_failure
     from ppolm.base_setup.tokenizer_setup import TokenizerSetup
     from ppolm.data.hub import hub_is_reachable
     from ppolm.embedded import model_path

@@ -6,10 +6,23 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from ppolm.config.validation import check_ranges, coerce_types, reject_unknown_keys
 from ppolm.config.yaml_io import read_yaml, write_yaml
+
+FastPath = Literal[
+    "fused_adapters",
+    "grouped_attention",
+    "fused_blocks",
+    "last_block_alone",
+    "packed_prompts",
+    "slot_sampler",
+    "decode_matrices",
+    "shared_trunk",
+    "library_cache",
+]
+"""Faster ways to compute a model than reading whole texts with the library's own code, by name."""
 
 Settings = TypeVar("Settings", bound="ModelSettings")
 
@@ -39,12 +52,23 @@ class ModelSettings:
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Precision of the frozen base. auto: bfloat16 where CUDA has it; on a CPU for large models, if faster or if memory
     is short; else float32."""
+    plain: bool = False
+    """Compute with the library's own code alone, cache included, without any of our faster ways: to compare with."""
+    without: tuple[FastPath, ...] = ()
+    """Faster ways to leave out: fused_adapters, grouped_attention, fused_blocks, last_block_alone, packed_prompts,
+    slot_sampler, decode_matrices, shared_trunk, library_cache."""
     seed: int = 0
     """Seed of adapters, sampling and shuffling."""
 
     def __post_init__(self) -> None:
         coerce_types(self)
         check_ranges(self)
+
+    @property
+    def fast_paths_off(self) -> tuple[FastPath, ...]:
+        """The faster ways that are not to be used."""
+        ours = [path for path in get_args(FastPath) if path != "library_cache"] if self.plain else []
+        return tuple(dict.fromkeys((*ours, *self.without)))
 
     @classmethod
     def from_dict(cls: type[Settings], values: Mapping[str, Any]) -> Settings:

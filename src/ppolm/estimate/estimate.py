@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoTokenizer
 
-from ppolm.base_setup.base_setup import load_pretrained
 from ppolm.base_setup.cpu_bfloat16 import make_bfloat16_safe
 from ppolm.base_setup.device import memory_size, resolve_device, resolve_dtype
+from ppolm.base_setup.load_model import load_pretrained
 from ppolm.base_setup.tokenizer_setup import TokenizerSetup
 from ppolm.config import PPOConfig
 from ppolm.embedded import model_path

@@ -8,8 +8,8 @@ import torch
 from peft import get_peft_model
 from transformers import PreTrainedModel
 
-from ppolm.base_setup.base_setup import empty_model, find_blocks
-from ppolm.base_setup.lora_setup import has_transposed_weights, new_lora_config
+from ppolm.base_setup.adapter_forms import has_transposed_weights, new_lora_config
+from ppolm.base_setup.load_model import empty_model, find_blocks
 from ppolm.config import ModelSettings
 from ppolm.embedded import model_path
 

@@ -47,7 +47,8 @@ class BaseModel:
     ) -> Iterator[Microbatch]:
         """All sequences within a budget of tokens per forward pass, a prompt once for all its answers if possible."""
         place = (token_budget, self.setup.tokenizer.pad_id, self.setup.device)
-        if self.adapters.packs_prompts and shares_prompts(sequences):
+        longest = max(map(len, sequences.contexts)) + max(map(len, sequences.actions))
+        if self.adapters.packs(longest) and shares_prompts(sequences):
             return pack_sequences(sequences, *place, read)
         return sequences.microbatches(*place, read, segments=self.adapters.trunk is not None)
 

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from ppolm.base_setup import AdapterSet
-from ppolm.base_setup.packing_check import takes_packed
 from ppolm.data.packing import Answers, merge, pack
 from ppolm.data.prompts import preview
 from ppolm.data.sequences import TokenSequences, cut_middle
@@ -87,7 +86,7 @@ class RewardModel(BaseModel):
         A prompt is computed once for all its responses, if the model takes packed sequences.
         """
         items = [self.encode(*pair) for pair in zip(prompts, responses, strict=True)]
-        if takes_packed(self.setup, max(item.size for item in items)):
+        if self.setup.capabilities.masks("packed_prompts", max(item.size for item in items)):
             chunks = [items[start : start + PACKED_AT_ONCE] for start in range(0, len(items), PACKED_AT_ONCE)]
             return torch.cat([self._packed_scores(chunk) for chunk in chunks]).tolist()
         scores = self.scores([torch.cat([item.prompt, *item.answers]) for item in items])

@@ -24,16 +24,17 @@ def token_logprobs(
     vocab_size: int,
     entropy: Literal["skip", "measure", "train"] = "skip",
     matrix: Tensor | None = None,
+    scale: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """log π(a|s) = z_a − log Σ_v exp(z_v) and entropy H = log Σ exp(z) − Σ π z, with z = logits / temperature.
 
     ``hidden`` [n, d] are the states, ``actions`` [n] the tokens; both answers are [n] in float32. The entropy is zeros
     unless it is asked for, and has gradients only if it is to be trained. Logits are made in chunks; when gradients
     are needed and there are several chunks, each is computed again in the backward pass instead of being kept. That is
-    not needed where ``project`` is known to be nothing but a product with a frozen ``matrix`` [V, d].
+    not needed where ``project`` is known to be nothing but ``scale`` times the product with a frozen ``matrix`` [V, d].
     """
     if matrix is not None and entropy != "train":
-        given = (hidden, matrix, actions, temperature, entropy == "measure")
+        given = (hidden, matrix, actions, temperature / scale, entropy == "measure")
         if torch.is_grad_enabled() and hidden.requires_grad:
             logprob, measured = _LogProbs.apply(*given)
             return logprob, measured

@@ -10,6 +10,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from ppolm.base_setup.capabilities import warn_of_other_capabilities
 from ppolm.errors import ModelError, RunFolderError
 from ppolm.token_attribution.sa_pairs_io import from_parquet, to_parquet
 from ppolm.training.updater import Updater
@@ -31,6 +32,7 @@ def save_state(trainer: PPOTrainer, evaluator: Evaluator | None, folder: Path, *
     state = {
         "step": trainer.step,
         "precision": trainer.models.setup.precision,
+        "capabilities": trainer.models.setup.capabilities.to_dict(),
         **scale_state(trainer),
         "sampler_agrees": trainer.attributor.sampler_agrees,
         "reward_failures": trainer.reward_computer.failures,
@@ -50,6 +52,7 @@ def load_state(trainer: PPOTrainer, evaluator: Evaluator | None, folder: Path) -
     try:
         state = json.loads((folder / "state.json").read_text())
         trainer.models.setup.use_precision(state["precision"])
+        warn_of_other_capabilities(trainer.models.setup, state.get("capabilities"), folder)
         trainer.models.policy.load_weights(folder / "policy")
         trainer.models.value.load_weights(folder / "value")
         for updater in _updaters(trainer):

@@ -62,6 +62,7 @@ class TrainingRun:
         self.convergence = Convergence("not evaluated", (why,))
         if resume is None:
             self.folder = RunFolder.create(run_path(self.config), self.config)
+            self.folder.note("capabilities", trainer.models.setup.capabilities.to_dict())
         else:
             self._resume(Path(resume))
 

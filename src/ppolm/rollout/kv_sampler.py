@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ppolm.data.sequences import split_by_tokens
-from ppolm.rollout.sampling import Sampled, Sampling, choose_tokens
+from ppolm.rollout.sampling import Sampled, Sampling, choose_tokens, exact_dtype
 
 if TYPE_CHECKING:
     from ppolm.base_setup import BaseModelSetup
@@ -37,7 +37,7 @@ def _sample_group(
 ) -> list[Sampled]:
     input_ids, mask = left_pad(prompts, setup.tokenizer.pad_id, setup.device)
     eos_ids = torch.tensor(setup.tokenizer.eos_ids, dtype=torch.long, device=setup.device)
-    uniforms = uniforms.to(setup.device) if setup.device.type != "mps" else uniforms.float().to(setup.device)
+    uniforms = uniforms.to(setup.device, exact_dtype(setup.device))
     # Positions follow the mask, not the padded index: the first real token of every row is at position 0.
     positions = (mask.cumsum(-1) - 1).clamp(min=0)
     cache, tokens, logprobs = None, [], []

@@ -42,6 +42,11 @@ class Sampled:
     ended: bool
 
 
+def exact_dtype(device: torch.device) -> torch.dtype:
+    """The most exact numbers that a device has."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
 def choose_tokens(logits: Tensor, uniforms: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
     """One token per row by inverse transform sampling, and log π(a|s) under the full temperature-scaled softmax.
 
@@ -66,8 +71,7 @@ def draw(scaled: Tensor, uniforms: Tensor, top_k: int, top_p: float) -> Tensor:
         candidates, ids = scaled.sort(dim=-1, descending=True)
     else:
         candidates, ids = scaled, None
-    exact = torch.float32 if scaled.device.type == "mps" else torch.float64
-    cumulative = candidates.softmax(-1).to(exact).cumsum(-1)
+    cumulative = candidates.softmax(-1).to(exact_dtype(scaled.device)).cumsum(-1)
     if top_p < 1:
         # Keep a token while the probability before it is below top_p: the one that crosses the line stays.
         kept = (torch.nn.functional.pad(cumulative[:, :-1], (1, 0)) < top_p).sum(-1, keepdim=True)

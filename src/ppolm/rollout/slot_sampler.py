@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ppolm.base_setup.decode_layers import PAYS_AFTER, DecodeLayers, decoding
+from ppolm.base_setup.decode_layers import PAYS_AFTER, DecodeLayers
 from ppolm.base_setup.fused_block import only
 from ppolm.data.sequences import split_by_tokens
-from ppolm.rollout.kv_sampler import sample_sequences
-from ppolm.rollout.sampling import Sampled, Sampling, choose_tokens
+from ppolm.rollout.sampling import Sampled, Sampling, choose_tokens, exact_dtype
 from ppolm.rollout.slot_cache import SlotCache, seen
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ class SlotSampler:
         self.setup, self.sampling = setup, sampling
         self.prompts = [tuple(prompt) for prompt in prompts]
         self.device = setup.device
-        self.uniforms = (uniforms.float() if self.device.type == "mps" else uniforms).to(self.device)
+        self.uniforms = uniforms.to(self.device, exact_dtype(self.device))
         self.eos_ids = torch.tensor(setup.tokenizer.eos_ids, dtype=torch.long, device=self.device)
         count, limit = len(prompts), sampling.max_new_tokens
         self.tokens = torch.zeros(count, limit, dtype=torch.long, device=self.device)
@@ -45,7 +44,8 @@ class SlotSampler:
         self.counts = torch.zeros(count, dtype=torch.long, device=self.device)
         self.ended = torch.zeros(count, dtype=torch.bool, device=self.device)
         width = max(map(len, prompts)) + limit
-        self.layers = DecodeLayers() if limit >= PAYS_AFTER else None
+        pays = limit >= PAYS_AFTER and setup.capabilities.has("decode_matrices")
+        self.layers = DecodeLayers() if pays else None
         self.cache = SlotCache(min(count, max(1, sampling.batch_tokens // width)), width)
         # Long prompts first, the same prompts side by side, otherwise as given.
         self.waiting = sorted(range(count), key=lambda i: (-len(prompts[i]), self.prompts[i], i), reverse=True)
@@ -61,7 +61,7 @@ class SlotSampler:
         while self.waiting or bool(self.running.any()):
             self._let_in()
             if bool(self.running.any()):
-                with decoding(self.layers):
+                with self.setup.sampling(self.layers):
                     self._next_tokens()
             self._let_out()
         ids, logprobs, ended = self.tokens.tolist(), self.logprobs.tolist(), self.ended.tolist()
@@ -141,26 +141,3 @@ class SlotSampler:
             use_cache=True,
         ).last_hidden_state
         return hidden
-
-
-@torch.no_grad()
-def takes_slots(setup: BaseModelSetup, longest: int) -> bool:
-    """Whether a model's attention works with our cache: tried on two prompts, not guessed from its name.
-
-    To be asked of the bare base: what adapters have become must not decide it, or a resumed run might decide otherwise.
-    """
-    window = getattr(setup.text_config, "sliding_window", None)
-    if window is not None and longest > window:
-        return False  # a short trial would not see it: with our masks tokens look further than the model does
-    ids = (torch.arange(9) * 7 % setup.text_config.vocab_size).tolist()
-    trial = ([ids[:6], ids[6:]], Sampling(2, greedy=True), torch.zeros(2, 2))
-    try:
-        sampled = SlotSampler(setup, *trial).sample()
-    except (RuntimeError, ValueError, TypeError, IndexError, AttributeError):  # each architecture refuses differently
-        return False
-    ours, plain = (
-        torch.tensor([(sum(one.logprobs), len(one.logprobs)) for one in answers])
-        for answers in (sampled, sample_sequences(setup, *trial))
-    )
-    rounding = 0.01 if setup.dtype == torch.float32 else 0.25
-    return torch.allclose(ours, plain, rtol=rounding, atol=rounding)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import shutil
@@ -68,6 +69,14 @@ class RunFolder:
         for name, value in metrics.items():
             if isinstance(value, (int, float)) and math.isfinite(value) and name != "step":
                 self._tensorboard.add_scalar(f"{kind}/{name}", value, int(metrics["step"]))
+
+    def note(self, name: str, facts: Mapping[str, Any]) -> None:
+        """Write something about the run as a JSON file of its own."""
+
+        def write() -> None:
+            (self.path / f"{name}.json").write_text(json.dumps(facts, indent=1))
+
+        self._observe(name, write)
 
     def log_samples(self, step: int, samples: Sequence[Mapping[str, Any]], kind: str = "train") -> None:
         """Append prompts with their responses and rewards to samples.jsonl."""

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from ppolm.base_setup.packing_check import takes_packed
 from ppolm.config import SupervisedConfig
 from ppolm.data.packing import Answers, merge
 from ppolm.data.sequences import Microbatch
@@ -48,7 +47,7 @@ class SupervisedTrainer(Generic[Row]):
         self.random = torch.Generator().manual_seed(config.seed)
         self.rows, self.held_out = split_rows(list(rows), held_out, config, self.answers_of, self.random)
         longest = max(self.answers_of(row).size for row in (*self.rows, *self.held_out))
-        self.packing = config.packing and takes_packed(model.setup, longest)
+        self.packing = config.packing and model.setup.capabilities.masks("packed_prompts", longest)
         """Whether rows share sequences: if it is asked for and the model takes our mask."""
         model.adapters.packs_prompts = self.packing
         self.step = 0
@@ -228,6 +227,7 @@ class SupervisedTrainer(Generic[Row]):
         """How the model was trained, as ``training.json`` has it."""
         return {
             "config": self.config.to_dict(),
+            "capabilities": self.model.setup.capabilities.to_dict(),
             "training_rows": len(self.rows),
             "validation_rows": len(self.held_out),
             "best_step": self.best_step,

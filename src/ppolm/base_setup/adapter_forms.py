@@ -1,0 +1,129 @@
+"""Which forms of LoRA adapters can share one frozen base, and which are refused, with the reason."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from peft import LoraConfig, PeftConfig
+from torch import nn
+from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
+
+from ppolm.base_setup.load_model import find_blocks
+from ppolm.base_setup.lora_linear import is_product
+from ppolm.config import ModelSettings, PPOConfig
+from ppolm.errors import ModelError
+
+UNDERSTOOD = frozenset(
+    {
+        *("task_type", "peft_type", "auto_mapping", "peft_version", "base_model_name_or_path", "revision"),
+        *("inference_mode", "r", "target_modules", "exclude_modules", "lora_alpha", "lora_dropout", "fan_in_fan_out"),
+        *("use_rslora", "init_lora_weights", "layers_to_transform", "layers_pattern", "rank_pattern", "alpha_pattern"),
+        *("trainable_token_indices", "use_dora", "lora_bias", "eva_config", "runtime_config", "megatron_core"),
+        *("qalora_group_size", "ensure_weight_tying"),
+    }
+)
+"""Settings of a LoRA adapter that may have any value; all others must be as PEFT has them by default."""
+WHY = {
+    "bias": "it trains biases of the base itself, which all roles share",
+    "modules_to_save": "it replaces whole modules of the base, and roles would need copies of them",
+    "layer_replication": "it changes the number of layers of the base",
+    "target_parameters": "PEFT cannot hold several adapters on bare parameters",
+}
+REWRITES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
+"""Starts of an adapter that subtract it from the base: with it the base means something else for every role."""
+
+
+def read_adapter_config(folder: str | Path) -> LoraConfig:
+    """The adapter's own config; raises for a folder that is no LoRA adapter we can train and switch."""
+    if not (Path(folder) / "adapter_config.json").is_file():
+        raise ModelError(f"Adapter folder {folder} has no adapter_config.json. Give a folder saved by PEFT or ppolm.")
+    try:
+        config = PeftConfig.from_pretrained(str(folder))
+    except (ValueError, KeyError, TypeError) as error:
+        raise ModelError(f"Adapter folder {folder} has a damaged adapter_config.json: {error}") from error
+    if not isinstance(config, LoraConfig):
+        raise ModelError(f"Adapter {folder} is of type {config.peft_type}, expected a LoRA adapter.")
+    refuse_form(config, folder)
+    return config
+
+
+def refuse_form(config: LoraConfig, folder: str | Path) -> None:
+    """Raise for an adapter that cannot share its base with other roles, and say why."""
+    start = str(config.init_lora_weights).lower()
+    if start.startswith(REWRITES_BASE):
+        raise ModelError(
+            f"Adapter {folder} was begun with {config.init_lora_weights}, which changes the base model's own weights; "
+            "here all roles share them. Save it again as plain LoRA: PEFT's save_pretrained does so with "
+            "path_initial_model_for_weight_conversion."
+        )
+    default = LoraConfig()
+    for field in dataclasses.fields(LoraConfig):
+        value = getattr(config, field.name)
+        if field.name in UNDERSTOOD or not value or value == getattr(default, field.name):
+            continue
+        reason = WHY.get(field.name, "ppolm does not know what that does to the roles that share a base")
+        raise ModelError(f"Adapter {folder} has {field.name} = {value!r:.60}: {reason}. Train it without, or merge it.")
+
+
+def shape_of(config: LoraConfig) -> LoraConfig:
+    """The config of another adapter of the same shape, which begins by changing nothing, and the base least of all."""
+    like = copy.deepcopy(config)
+    like.init_lora_weights = True  # an initialiser of its own would run again
+    like.eva_config = None
+    like.inference_mode = False
+    return like
+
+
+def own_tensors(module: Any, adapter: str) -> list[tuple[str, Any]]:
+    """What a PEFT layer holds for an adapter: pairs of a path below the layer, and the module or parameter there."""
+    found = []
+    for name in getattr(module, "adapter_layer_names", ()):
+        holder = module
+        for part in name.split("."):  # a wrapper may name what stands inside another layer
+            holder = getattr(holder, part, {})
+        if adapter in holder:
+            found.append((f"{name}.{adapter}", holder[adapter]))
+    return found
+
+
+def has_transposed_weights(model: nn.Module) -> bool:
+    """GPT-2 stores its weights transposed; PEFT finds out too, but complains about it."""
+    return any(isinstance(module, Conv1D) for module in model.modules())
+
+
+def new_lora_config(config: ModelSettings, model: PreTrainedModel) -> LoraConfig:
+    """The LoRA shape that the configuration asks for."""
+    targets = list(config.lora_target_modules)
+    # PPO uses no dropout, and PEFT refuses any for mixtures of experts.
+    dropout = 0.0 if isinstance(config, PPOConfig) else config.lora_dropout
+    shape: dict[str, Any] = {"r": config.lora_r, "lora_alpha": config.lora_alpha, "lora_dropout": dropout}
+    shape["exclude_modules"] = special_layers(model) or None
+    if config.trainable_layers is None:
+        modules = "all-linear" if targets == ["all-linear"] else targets
+        return LoraConfig(**shape, target_modules=modules, task_type="CAUSAL_LM")
+    name, blocks = find_blocks(model)
+    if config.trainable_layers > len(blocks):
+        raise ModelError(
+            f"trainable_layers is {config.trainable_layers}, but {config.model_name} has {len(blocks)} layers."
+        )
+    if targets == ["all-linear"]:  # PEFT takes layers only with modules by name
+        linear = [path for path, module in blocks[0].named_modules() if isinstance(module, (nn.Linear, Conv1D))]
+        # Another adapter may be there already: its own layers are none, and what it wraps has its name below it.
+        targets = sorted({path.removesuffix(".base_layer") for path in linear if ".lora_" not in path})
+    top = list(range(len(blocks) - config.trainable_layers, len(blocks)))
+    return LoraConfig(
+        **shape, target_modules=targets, layers_to_transform=top, layers_pattern=name, task_type="CAUSAL_LM"
+    )
+
+
+def special_layers(model: nn.Module) -> list[str]:
+    """Linear layers in which an adapter has no place: those that do more than multiply, such as routers of experts,
+    and the output of state space mixers, whose fused kernels read the weight past any adapter."""
+    linear = [(path, module) for path, module in model.named_modules() if isinstance(module, nn.Linear)]
+    special = {path.removesuffix(".base_layer").rpartition(".")[2] for path, module in linear if not is_product(module)}
+    mixers = {"conv1d", "out_proj"} if any(path.endswith(".conv1d") for path, _ in model.named_modules()) else set()
+    return sorted(special | mixers)

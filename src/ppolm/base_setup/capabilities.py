@@ -1,0 +1,234 @@
+"""Which faster ways to compute a loaded model has: decided once, here, by comparison with the model's own code.
+
+A way is taken only if its numbers are those of the model's own forward pass, token by token. What is refused says why.
+An error while something is tried is an error, not a reason to go on without it: a run that is quietly slower, or out of
+memory, helps nobody. Each can be turned off by the setting ``without``, and all of them by ``plain``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import logging
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from ppolm.base_setup.attention import MASKED, use_grouped_attention
+from ppolm.base_setup.fused_block import fuse_blocks, unfuse_blocks
+from ppolm.base_setup.load_model import find_blocks
+from ppolm.base_setup.trial import LONGEST, Trial, allowed, disagreement, states_of
+from ppolm.config.model_settings import FastPath
+from ppolm.errors import ModelError
+
+if TYPE_CHECKING:
+    from ppolm.base_setup.base_setup import BaseModelSetup
+
+log = logging.getLogger(__name__)
+
+FAST_PATHS: tuple[FastPath, ...] = get_args(FastPath)
+Sampler = Literal["slots", "cache", "whole"]
+"""How responses are sampled: in rows of a cache that is taken once; in left-padded batches with the library's cache; or
+by reading the whole text again for every token, which any causal model can do."""
+ATTENTION_LAYERS = {"full_attention", "sliding_attention", "chunked_attention", "attention"}
+"""Kinds of layers that keep nothing of a text but keys and values."""
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a loaded model is computed with. Noted with every run."""
+
+    on: tuple[FastPath, ...] = ()
+    """The faster ways that are used."""
+    refusals: Mapping[str, str] = field(default_factory=dict)
+    """Why the others are not."""
+    window: int | None = None
+    """Tokens that the model's attention reaches back, if that is bounded: our masks would let it reach further."""
+
+    def has(self, path: FastPath) -> bool:
+        """Whether a faster way is used."""
+        return path in self.on
+
+    def masks(self, path: FastPath, longest: int) -> bool:
+        """Whether a way that gives the model a mask of ours may be used for sequences of up to ``longest`` tokens."""
+        return self.has(path) and (self.window is None or longest <= self.window)
+
+    def sampler_for(self, longest: int) -> Sampler:
+        """How sequences of up to ``longest`` tokens are sampled."""
+        if self.masks("slot_sampler", longest):
+            return "slots"
+        return "cache" if self.has("library_cache") else "whole"
+
+    def with_path(self, path: FastPath, refusal: str | None) -> Capabilities:
+        """The same with one more way, or with the reason why not."""
+        if refusal is None:
+            return dataclasses.replace(self, on=(*self.on, path))
+        return dataclasses.replace(self, refusals={**self.refusals, path: refusal})
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON can hold it."""
+        return {name: dict(value) if isinstance(value, Mapping) else value for name, value in vars(self).items()}
+
+    def __str__(self) -> str:
+        used = ", ".join(self.on) or "nothing but the library's own code"
+        refused = "; ".join(f"no {name}: {why}" for name, why in self.refusals.items())
+        return f"{used} ({refused})" if refused else used
+
+
+def warn_of_other_capabilities(setup: BaseModelSetup, saved: Mapping[str, Any] | None, where: Path) -> None:
+    """Say so if an interrupted training was computed in other ways: its numbers are the same but for rounding."""
+    if saved is not None and set(saved["on"]) != set(setup.capabilities.on):
+        log.warning(
+            "%s was computed with %s, here it is %s: the rest of the run may differ in the last bits.",
+            *(where, ", ".join(saved["on"]) or "plain code", ", ".join(setup.capabilities.on) or "plain code"),
+        )
+
+
+def find_capabilities(setup: BaseModelSetup, trial: Trial, without: Sequence[FastPath]) -> Capabilities:
+    """Try every faster way on a loaded base without adapters, and put those that agree to use."""
+    found = Capabilities(window=smallest_window(setup.text_config))
+    for path, refusal in _decisions(setup, trial, without):
+        found = setup.capabilities = found.with_path(path, refusal)
+    return found
+
+
+def _decisions(
+    setup: BaseModelSetup, trial: Trial, without: Sequence[FastPath]
+) -> Iterator[tuple[FastPath, str | None]]:
+    """Each way with the reason why it is not used, in the order in which they build on each other."""
+
+    def decide(path: FastPath, attempt: Callable[[], str | None]) -> tuple[FastPath, str | None]:
+        return path, "turned off" if path in without else trying(setup, path, attempt)
+
+    yield decide("fused_adapters", lambda: None)  # compared layer by layer where adapters are added
+    yield decide("grouped_attention", lambda: use_grouped_attention(setup.causal_lm))
+    yield decide("fused_blocks", lambda: _try_fused_blocks(setup, trial))
+    yield decide("last_block_alone", lambda: _try_last_block(setup, trial))
+    yield decide("packed_prompts", lambda: _try_packed(setup, trial))
+    yield decide("slot_sampler", lambda: _try_sampler(setup, "slots"))
+    yield decide("decode_matrices", lambda: _try_decode_matrices(setup))
+    yield decide("shared_trunk", lambda: None)  # compared where it is known how deep it is
+    yield decide("library_cache", lambda: _try_library_cache(setup))
+
+
+def trying(setup: BaseModelSetup, path: FastPath, attempt: Callable[[], str | None]) -> str | None:
+    """Why a way is refused, or None; an error is the user's to know of."""
+    try:
+        return attempt()
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        raise ModelError(
+            f"Trying {path} on {setup.name} ({type(setup.causal_lm).__name__}) ended with {reason} "
+            f"Set without: {path} (or plain: true) to go on without it."
+        ) from error
+
+
+def compare(setup: BaseModelSetup, ours: Tensor, plain: Tensor) -> str | None:
+    """Why two results for the same tokens are not the same, or None."""
+    found = disagreement(ours, plain)
+    limit = allowed(setup.dtype)
+    return None if found <= limit else f"numbers off by {found:.1g} of their size, {limit:g} is rounding"
+
+
+def check_padding(setup: BaseModelSetup, trial: Trial) -> None:
+    """Refuse a model whose numbers for a text depend on what stands to the right of it."""
+    refusal = compare(setup, setup.project_all(states_of(setup, trial.padded(setup))), trial.logits)
+    if refusal is not None:
+        raise ModelError(
+            f"Model {setup.name} ({type(setup.causal_lm).__name__}) gives other numbers for a text in a padded batch "
+            f"than for the text alone ({refusal}): it is not causal, and cannot be trained with PPO."
+        )
+
+
+def _try_fused_blocks(setup: BaseModelSetup, trial: Trial) -> str | None:
+    blocks = find_blocks(setup.causal_lm)[1]
+    refusal = fuse_blocks(setup.causal_lm, blocks)
+    if refusal is None:
+        setup.fused = True
+        refusal = compare(setup, setup.project_all(states_of(setup, trial.padded(setup))), trial.logits)
+        if refusal is not None:
+            setup.fused = False
+            unfuse_blocks(blocks)
+    return refusal
+
+
+def _try_last_block(setup: BaseModelSetup, trial: Trial) -> str | None:
+    if not setup.fused:
+        return "blocks are the library's own"
+    setup.last_block = find_blocks(setup.causal_lm)[1][-1]
+    refusal = compare(setup, setup.project_all(states_of(setup, trial.padded(setup))), trial.logits)
+    if refusal is not None:
+        setup.last_block = None
+    return refusal
+
+
+def _try_packed(setup: BaseModelSetup, trial: Trial) -> str | None:
+    return refuses_masks(setup) or compare(
+        setup, setup.project_all(states_of(setup, trial.packed(setup))), trial.logits
+    )
+
+
+def refuses_masks(setup: BaseModelSetup) -> str | None:
+    """Why a model cannot be given a mask of what each token sees, or None."""
+    model, window = setup.causal_lm, smallest_window(setup.text_config)
+    kinds = set(getattr(setup.text_config, "layer_types", None) or ()) - ATTENTION_LAYERS
+    takes = inspect.signature(setup.transformer.forward).parameters
+    if kinds or model._is_stateful:
+        return f"layers that keep more than keys and values ({', '.join(sorted(kinds)) or 'recurrent'})"
+    if model.config._attn_implementation not in MASKED and not model._supports_attention_backend:
+        return f"attention of its own kind ({model.config._attn_implementation})"
+    if getattr(setup.text_config, "alibi", False):
+        return "distances between tokens are counted from the padding (ALiBi)"
+    if "position_ids" not in takes or "past_key_values" not in takes:
+        return "positions or a cache cannot be given to it"
+    if window is not None and window < LONGEST:
+        return f"attention reaches back only {window} tokens"
+    return None
+
+
+def _try_sampler(setup: BaseModelSetup, kind: Sampler) -> str | None:
+    from ppolm.rollout.sampler_check import sampler_refusal  # samplers are built on the base, not below it
+
+    return (refuses_masks(setup) if kind == "slots" else None) or sampler_refusal(setup, kind)
+
+
+def _try_decode_matrices(setup: BaseModelSetup) -> str | None:
+    if not setup.capabilities.has("slot_sampler"):
+        return "they belong to the slot sampler"
+    before = setup.capabilities
+    setup.capabilities = before.with_path("decode_matrices", None)
+    try:
+        return _try_sampler(setup, "slots")
+    finally:
+        setup.capabilities = before
+
+
+def _try_library_cache(setup: BaseModelSetup) -> str | None:
+    if "past_key_values" not in inspect.signature(setup.transformer.forward).parameters:
+        return "the model takes none"
+    with torch.no_grad():
+        output = setup.blocks(input_ids=torch.zeros(1, 3, dtype=torch.long, device=setup.device), use_cache=True)
+    if getattr(output, "past_key_values", None) is None:
+        return "the model gives none"
+    limits: list[Any] = [
+        module.time_step_limit for module in setup.transformer.modules() if hasattr(module, "time_step_limit")
+    ]
+    if any(tuple(limit) != (0.0, float("inf")) for limit in limits):
+        return "steps of its state are limited when a whole text is read, and not when one token is"
+    return _try_sampler(setup, "cache")
+
+
+def smallest_window(config: Any) -> int | None:
+    """The fewest tokens that a layer's attention reaches back, by whatever name the configuration has it.
+
+    Or after which it is scaled by positions that it counts itself, and not as we give them.
+    """
+    found = [value for name, value in vars(config).items() if re.search("window|attention_chunk|floor_scale", name)]
+    if getattr(config, "use_sliding_window", None) is False:  # a size that is not used
+        return None
+    return min((value for value in found if isinstance(value, int) and value > 1), default=None)

@@ -1,0 +1,105 @@
+"""Reading a causal language model and its parts from a folder or the Hub; failures say what to do about them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+
+from ppolm.data.hub import hub_is_reachable
+from ppolm.errors import ModelError
+
+
+def find_blocks(model: nn.Module) -> tuple[str, nn.ModuleList]:
+    """The list of transformer blocks and the last part of its name: the list that holds the most weights."""
+    lists = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.ModuleList)]
+    if not lists:
+        raise ModelError(f"{type(model).__name__} has no list of layers, so it is no transformer that can be trained.")
+    # Not the longest one: experts inside a block may be more than there are blocks.
+    name, blocks = max(lists, key=lambda found: sum(weight.numel() for weight in found[1].parameters()))
+    return name.rpartition(".")[2], blocks
+
+
+def find_transformer(model: PreTrainedModel) -> nn.Module:
+    """The part of a causal language model that gives hidden states, without the output matrix."""
+    names = (model.base_model_prefix, "model", "transformer", "language_model")
+    found = [getattr(model, name, None) for name in names if name]
+    inner = next((part for part in found if isinstance(part, nn.Module) and part is not model), None)
+    if inner is None:
+        raise ModelError(f"{type(model).__name__} has no part that gives hidden states without logits.")
+    return inner
+
+
+def empty_model(name: str, trust_remote_code: bool) -> PreTrainedModel:
+    """A model as its configuration describes it, of tensors that take no memory and hold nothing."""
+    config = load_pretrained(AutoConfig, name, trust_remote_code)
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
+
+
+def load_causal_lm(name: str, dtype: torch.dtype, trust_remote_code: bool) -> PreTrainedModel:
+    """Any causal language model from a local folder or the Hub."""
+    load_pretrained(AutoConfig, name, trust_remote_code)
+    model, report = load_pretrained(
+        AutoModelForCausalLM, name, trust_remote_code, dtype=dtype, output_loading_info=True
+    )
+    absent = [*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])]
+    if absent:  # transformers fills them with random numbers and goes on
+        raise ModelError(f"Model {name} lacks {len(absent)} of its weights (first: {sorted(absent)[0]}). Get it again.")
+    return model
+
+
+def load_pretrained(loader: Any, name: str, trust_remote_code: bool, **options: Any) -> Any:
+    """``loader.from_pretrained`` whose failures say what to do about them."""
+    local = Path(name).expanduser()
+    is_path = local.is_dir() or name.startswith((".", "/", "~")) or name.count("/") > 1
+    if is_path:
+        check_model_folder(local)
+        name = str(local)
+    options |= {"trust_remote_code": trust_remote_code, "local_files_only": is_path or not hub_is_reachable()}
+    try:
+        return loader.from_pretrained(name, **options)
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        raise ModelError(explain_failure(loader, name, is_path, options["local_files_only"], error)) from error
+
+
+def check_model_folder(folder: Path) -> None:
+    """Raise for a folder that cannot hold a model, with what is missing."""
+    if not folder.is_dir():
+        raise ModelError(
+            f"Model folder {folder} does not exist. Give a folder with config.json, weights and tokenizer."
+        )
+    if not (folder / "config.json").is_file():
+        hint = (
+            " It holds a LoRA adapter: give its base as model_name."
+            if (folder / "adapter_config.json").exists()
+            else ""
+        )
+        raise ModelError(f"Model folder {folder} has no config.json, so it is not a model.{hint}")
+    if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
+        raise ModelError(
+            f"Model folder {folder} has no weights (*.safetensors). Copy or download the whole model into it."
+        )
+
+
+def explain_failure(loader: Any, name: str, is_path: bool, offline: bool, error: Exception) -> str:
+    """One sentence about why ``name`` did not load, and what to do."""
+    what = {AutoConfig: "config", AutoTokenizer: "tokenizer"}.get(loader, "model")
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if "trust_remote_code" in str(error):
+        return f"Model {name} needs its own Python code. If you trust it, set trust_remote_code: true."
+    if is_path:
+        if isinstance(error, json.JSONDecodeError):
+            reason = "a JSON file in it is damaged"
+        return f"The {what} in folder {name} cannot be loaded: {reason}"
+    if offline:
+        return (
+            f"Model {name} is not in the local cache and the Hugging Face Hub cannot be reached. Connect to the "
+            "network, or set model_name to a local folder that holds the model (config.json, *.safetensors, tokenizer)."
+        )
+    return f"Model {name} cannot be loaded as a causal language model: {reason} Check the name, or give a local folder."

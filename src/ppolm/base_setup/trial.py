@@ -1,0 +1,108 @@
+"""A short text to try a loaded model on, and what the model itself, untouched, makes of it.
+
+Whatever computes faster than the model's own code has to give these numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ppolm.data.packing import Answers, pack
+from ppolm.data.sequences import Microbatch, TokenSequences
+from ppolm.errors import ModelError
+
+if TYPE_CHECKING:
+    from ppolm.base_setup.base_setup import BaseModelSetup
+
+PROMPT_LENGTHS = (13, 6)
+ANSWER_LENGTHS = ((9, 5), (12,))
+LONGEST = 22
+"""Tokens of the longest sequence of a trial."""
+EXACT, ROUGH = 1e-4, 0.05
+"""Disagreement that rounding can explain: in float32 it stays far below, and in bfloat16, with 8 bits per number and
+an error in every block, near a hundredth."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Prompts with answers, and the model's own logits and states [n, ...] before every token of every answer."""
+
+    items: tuple[Answers, ...]
+    logits: Tensor
+    states: Tensor
+
+    @property
+    def sequences(self) -> TokenSequences:
+        """Each answer with its prompt."""
+        pairs = [(item.prompt, answer) for item in self.items for answer in item.answers]
+        return TokenSequences(*zip(*pairs, strict=True))
+
+    def padded(self, setup: BaseModelSetup) -> list[Microbatch]:
+        """The sequences as rows of one batch, padded on the right."""
+        return list(self.sequences.microbatches(10**6, setup.tokenizer.pad_id, setup.device))
+
+    def packed(self, setup: BaseModelSetup) -> list[Microbatch]:
+        """The sequences with every prompt held once."""
+        return list(pack(self.items, 10**6, setup.tokenizer.pad_id, setup.device, "actions"))
+
+
+def trial_items(vocab_size: int) -> tuple[Answers, ...]:
+    """Prompts with answers of random tokens, the same every time."""
+    random = torch.Generator().manual_seed(0)
+
+    def tokens(count: int) -> Tensor:
+        return torch.randint(vocab_size, (count,), generator=random)
+
+    pairs = zip(PROMPT_LENGTHS, ANSWER_LENGTHS, strict=True)
+    return tuple(Answers(tokens(prompt), tuple(map(tokens, answers))) for prompt, answers in pairs)
+
+
+@torch.no_grad()
+def run_plain(setup: BaseModelSetup) -> Trial:
+    """The trial by the model's own forward pass: one whole sequence after the other, no cache, no padding, no mask."""
+    items, logits, states = trial_items(setup.text_config.vocab_size), [], []
+    for item in items:
+        for answer in item.answers:
+            ids = torch.cat([item.prompt, answer]).to(setup.device)[None]
+            before = slice(len(item.prompt) - 1, ids.shape[1] - 1)
+            try:
+                hidden = setup.transformer(input_ids=ids, use_cache=False).last_hidden_state
+                made = setup.causal_lm(input_ids=ids, use_cache=False).logits
+            except Exception as error:
+                reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+                raise ModelError(
+                    f"Model {setup.name} ({type(setup.causal_lm).__name__}) does not read a plain text of "
+                    f"{ids.shape[1]} tokens: {reason}"
+                ) from error
+            states.append(hidden[0, before].float().cpu())
+            logits.append(made[0, before].float().cpu())
+    return Trial(items, torch.cat(logits), torch.cat(states))
+
+
+@torch.no_grad()
+def states_of(setup: BaseModelSetup, batches: Iterable[Microbatch]) -> Tensor:
+    """Hidden states [n, d] before every token of every answer, in their order."""
+    rows, states = [], []
+    for batch in batches:
+        rows.append(batch.rows)
+        states.append(setup.wanted_states(batch.input_ids, batch).float().cpu())
+    return torch.cat(states)[torch.cat(rows).argsort()]
+
+
+def disagreement(ours: Tensor, plain: Tensor) -> float:
+    """max over tokens of ‖ours − plain‖ / ‖plain − mean‖: how far the worst token [n, d] is off, for its size."""
+    if ours.shape != plain.shape:
+        return float("inf")
+    size = (plain - plain.mean(-1, keepdim=True)).norm(dim=-1)
+    worst = ((ours.to(plain) - plain).norm(dim=-1) / size.clamp(min=1e-12)).max()
+    return float("inf") if worst.isnan() else float(worst)
+
+
+def allowed(dtype: torch.dtype) -> float:
+    """Largest disagreement that is rounding."""
+    return EXACT if dtype == torch.float32 else ROUGH

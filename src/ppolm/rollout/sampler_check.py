@@ -1,0 +1,49 @@
+"""Whether a sampler gives the log-probabilities of a loaded model: tried, not guessed from its name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from ppolm.base_setup.trial import EXACT, ROUGH
+from ppolm.data.sequences import TokenSequences
+from ppolm.rollout.samplers import sample
+from ppolm.rollout.sampling import Sampling
+
+if TYPE_CHECKING:
+    from ppolm.base_setup.base_setup import BaseModelSetup
+    from ppolm.base_setup.capabilities import Sampler
+
+PROMPT_LENGTHS = (11, 4, 4, 7)
+"""Two of them the same, and not all of them in the cache at once."""
+NEW_TOKENS = 12
+
+
+@torch.no_grad()
+def sampler_refusal(setup: BaseModelSetup, kind: Sampler) -> str | None:
+    """Why a sampler is not to be used with the bare base, or None.
+
+    Every log-probability it gives is compared with that of the same token when the whole text is read at once. To be
+    asked before there are adapters: what they have become must not decide it, or a resumed run might decide otherwise.
+    """
+    random = torch.Generator().manual_seed(1)
+    prompts = [torch.randint(setup.text_config.vocab_size, (length,), generator=random) for length in PROMPT_LENGTHS]
+    prompts[2] = prompts[1]
+    uniforms = torch.rand(len(prompts), NEW_TOKENS, generator=random, dtype=torch.float64)
+    width = max(PROMPT_LENGTHS) + NEW_TOKENS
+    sampling = Sampling(NEW_TOKENS, batch_tokens=3 * width)
+    sampled = sample(kind, setup, [prompt.tolist() for prompt in prompts], sampling, uniforms)
+    actions = [torch.tensor(one.token_ids) for one in sampled]
+    size, off = 0.0, 0.0
+    rows = TokenSequences(prompts, actions)
+    given = torch.cat([torch.tensor(one.logprobs) for one in sampled])
+    for batch in rows.microbatches(10**6, setup.tokenizer.pad_id, setup.device):
+        logits = setup.project(setup.wanted_states(batch.input_ids, batch)).float()
+        whole = logits.log_softmax(-1).gather(-1, batch.actions[:, None]).squeeze(-1).cpu()
+        size = max(size, float(logits.std(-1).mean()))
+        off = max(off, float((given[batch.rows] - whole).abs().max()))
+    limit = EXACT if setup.dtype == torch.float32 else ROUGH
+    # A token of bfloat16 logits may be off by several roundings of the largest of them.
+    limit *= max(1.0, size) if setup.dtype == torch.float32 else 4 * max(1.0, size)
+    return None if off <= limit else f"log-probabilities off by {off:.1g}, {limit:.1g} is rounding"

@@ -1,0 +1,26 @@
+"""The samplers of this process by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from ppolm.rollout.kv_sampler import sample_sequences
+from ppolm.rollout.sampling import Sampled, Sampling
+from ppolm.rollout.slot_sampler import SlotSampler
+from ppolm.rollout.whole_sampler import sample_whole
+
+if TYPE_CHECKING:
+    from ppolm.base_setup.base_setup import BaseModelSetup
+    from ppolm.base_setup.capabilities import Sampler
+
+
+def sample(
+    kind: Sampler, setup: BaseModelSetup, prompts: Sequence[Sequence[int]], sampling: Sampling, uniforms: Tensor
+) -> list[Sampled]:
+    """One response per prompt from the active role; row i of ``uniforms`` decides the draws of prompt i."""
+    if kind == "slots":
+        return SlotSampler(setup, prompts, sampling, uniforms).sample()
+    return (sample_sequences if kind == "cache" else sample_whole)(setup, prompts, sampling, uniforms)

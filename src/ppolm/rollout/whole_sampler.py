@@ -1,0 +1,47 @@
+"""Sampling without a cache: the whole text is read again for every token. Slow, and right for any causal model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ppolm.data.sequences import TokenSequences
+from ppolm.rollout.sampling import Sampled, Sampling, choose_tokens, exact_dtype
+
+if TYPE_CHECKING:
+    from ppolm.base_setup.base_setup import BaseModelSetup
+
+
+@torch.no_grad()
+def sample_whole(
+    setup: BaseModelSetup, prompts: Sequence[Sequence[int]], sampling: Sampling, uniforms: Tensor
+) -> list[Sampled]:
+    """One response per prompt from the active role, for models whose cache cannot be trusted with padded batches."""
+    texts = [list(prompt) for prompt in prompts]
+    logprobs: list[list[float]] = [[] for _ in prompts]
+    running, draws = list(range(len(prompts))), uniforms.to(setup.device, exact_dtype(setup.device))
+    for step in range(sampling.max_new_tokens):
+        states = _last_states(setup, [texts[i] for i in running], sampling.batch_tokens)
+        chosen, logprob = choose_tokens(setup.project(states), draws[running, step], sampling)
+        for i, token, value in zip(running, chosen.tolist(), logprob.tolist(), strict=True):
+            texts[i].append(token)
+            logprobs[i].append(value)
+        running = [i for i in running if texts[i][-1] not in setup.tokenizer.eos_ids]
+        if not running:
+            break
+    return [
+        Sampled(text[len(prompt) :], values, text[-1] in setup.tokenizer.eos_ids)
+        for text, prompt, values in zip(texts, prompts, logprobs, strict=True)
+    ]
+
+
+def _last_states(setup: BaseModelSetup, texts: list[list[int]], token_budget: int) -> Tensor:
+    """The hidden state [B, d] at the end of each text."""
+    nothing = torch.zeros(0, dtype=torch.long)
+    sequences = TokenSequences([torch.tensor(text) for text in texts], [nothing] * len(texts))
+    batches = list(sequences.microbatches(token_budget, setup.tokenizer.pad_id, setup.device, "ends"))
+    states = torch.cat([setup.wanted_states(batch.input_ids, batch) for batch in batches])
+    return states[torch.cat([batch.rows for batch in batches]).argsort().to(states.device)]
