@@ -20,6 +20,8 @@ import torch
 import transformers
 
 from bench.shapes import LORA_R, TEMPERATURE, make_prompts, make_tokenizer, model_config, parser
+from ppolm.base_setup import attention, base_setup
+from ppolm.base_setup.capabilities import FAST_PATHS
 from ppolm.base_setup.model_setup import setup_models
 from ppolm.config import PPOConfig
 from ppolm.data.prompts import Prompt
@@ -28,6 +30,15 @@ from ppolm.estimate.model_shape import shape_of
 from ppolm.ppo_trainer import PPOTrainer
 from ppolm.rollout.generator import Generator
 from ppolm.rollout.sampling import Sampling
+
+
+HABITS: dict[str, Callable[[], Any]] = {
+    "kept_memory": lambda: setattr(base_setup, "keep_freed_memory", lambda: False),
+    "chunked_attention": lambda: setattr(attention, "CHUNK", 10**9),
+    "streamed_logits": lambda: setattr(base_setup.BaseModelSetup, "output_matrix", None),
+    "sampler_logprobs": lambda: None,  # a setting of its own
+}
+"""What is always done, and how it is left out here."""
 
 
 class IdGenerator(Generator):
@@ -60,7 +71,10 @@ class Clock:
 def main() -> None:
     flags = parser(__doc__)
     flags.add_argument("--microbatch-tokens", type=int, default=4096)
+    flags.add_argument("--without", nargs="*", default=[], choices=[*FAST_PATHS, *HABITS], help="see bench.fast_paths")
     given = flags.parse_args()
+    for name in given.without:
+        HABITS.get(name, lambda: None)()
     transformers.utils.logging.disable_progress_bar()
     torch.set_num_threads(given.threads)
     with tempfile.TemporaryDirectory() as folder:
@@ -80,6 +94,8 @@ def main() -> None:
             temperature=TEMPERATURE,
             top_k=0,
             top_p=1.0,
+            without=tuple(name for name in given.without if name in FAST_PATHS),
+            recompute_logprobs="always" if "sampler_logprobs" in given.without else "auto",
         )
         dtype = getattr(torch, given.dtype)
         with torch.device("meta"):

@@ -137,7 +137,7 @@ def _hands_on_states(setup: BaseModelSetup, trunk: Trunk) -> str | None:
 
     def watch(_: nn.Module, given: tuple[Any, ...], output: Any) -> None:
         hands_on = bool(given) and isinstance(output, Tensor) and output.shape == given[0].shape
-        seen.append(hands_on and output.shape[-1] == width)
+        seen.append(hands_on and output.dim() == 3 and output.shape[-1] == width)
 
     hooks = [block.register_forward_hook(watch) for block in blocks]
     try:
