@@ -31,7 +31,6 @@ from ppolm.ppo_trainer import PPOTrainer
 from ppolm.rollout.generator import Generator
 from ppolm.rollout.sampling import Sampling
 
-
 HABITS: dict[str, Callable[[], Any]] = {
     "kept_memory": lambda: setattr(base_setup, "keep_freed_memory", lambda: False),
     "chunked_attention": lambda: setattr(attention, "CHUNK", 10**9),

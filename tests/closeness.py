@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -32,3 +34,9 @@ def assert_all_rounding(ours: Mapping[str, Tensor], expected: Mapping[str, Tenso
     off = {name: float((ours[name].double() - value.double()).abs().max()) for name, value in expected.items()}
     worst = max(off, key=lambda name: off[name], default="")
     assert not off or off[worst] <= limit, f"{worst} off by {off[worst]:.3g}, {limit:.3g} is rounding"
+
+
+def near(value: Any, size: float = 1.0) -> Any:
+    """Equal to a number, or to numbers, of about this size but for rounding; for ``==``."""
+    relative = ROUNDINGS * torch.finfo(torch.float32).eps
+    return pytest.approx(value, rel=relative, abs=relative * size)

@@ -119,7 +119,7 @@ def test_logits_where_float32_is_faster_are_made_in_tiles(monkeypatch: pytest.Mo
     torch.manual_seed(0)
     x, matrix = torch.randn(products.WIDE_ROWS, 16), torch.randn(30, 16).bfloat16()
     expected = x @ matrix.float().T
-    torch.testing.assert_close(products.logits(x, matrix), expected, rtol=1e-5, atol=1e-5)
+    assert_rounding(products.logits(x, matrix), expected)
     with products.computing(ComputeMode(sampling=True)):
         assert torch.equal(products.logits(x[:3], matrix), x[:3].bfloat16() @ matrix.T)
 

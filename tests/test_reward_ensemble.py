@@ -15,6 +15,7 @@ from ppolm.errors import ConfigError
 from ppolm.models import RewardEnsemble
 from ppolm.ppo_trainer import PPOTrainer
 from ppolm.supervised import RewardTrainer
+from tests.closeness import near
 from tests.conftest import PROMPTS
 from tests.test_supervised import PREFERENCES, QUICK
 
@@ -50,7 +51,7 @@ def test_the_score_is_the_mean_less_the_disagreement(
     scores = torch.tensor([single(model_folder, folder) for folder in folders], dtype=torch.float64)
     deviation = ((scores - scores.mean(0)) ** 2).mean(0).sqrt()
     expected = scores.mean(0) - penalty * deviation
-    assert models.ensemble(*TEXTS) == pytest.approx(expected.tolist(), abs=1e-5)
+    assert models.ensemble(*TEXTS) == near(expected.tolist())
     assert float(deviation.min()) > 1e-3  # they do disagree
 
 

@@ -15,6 +15,7 @@ from ppolm.data.examples import Demonstration, Judgement, Preference, Rating, Th
 from ppolm.data.prompts import Prompt
 from ppolm.errors import ConfigError, DataError
 from ppolm.supervised import RewardTrainer, SFTTrainer
+from tests.closeness import assert_rounding, near
 from tests.test_supervised import DEMONSTRATIONS, PREFERENCES, QUICK, sequences_of
 
 RATINGS: list[Judgement] = [
@@ -84,8 +85,8 @@ def test_a_doubtful_judgement_counts_less_whatever_its_batch_mates(model_folder:
             trainer.model.score_texts([row.prompt.content] * 2, [row.chosen, row.rejected]) for row in (sure, doubtful)
         )
     ]
-    assert loss(0) == pytest.approx(unweighted[0] / 0.625, rel=1e-4)  # the mean confidence is 0.625
-    assert loss(1) == pytest.approx(0.25 * unweighted[1] / 0.625, rel=1e-4)
+    assert loss(0) == near(unweighted[0] / 0.625)  # the mean confidence is 0.625
+    assert loss(1) == near(0.25 * unweighted[1] / 0.625)
 
 
 def test_ties_make_two_answers_equal(model_folder: Path) -> None:
@@ -136,7 +137,7 @@ def test_references_decide_where_zero_is(model_folder: Path) -> None:
     trainer = RewardTrainer(config, PREFERENCES, references=references)
     trainer.train()
     ids = [torch.cat([one.prompt, one.answers[0]]) for one in trainer.references]
-    assert float(trainer.model.scores(ids).mean()) == pytest.approx(0.0, abs=1e-4)
+    assert float(trainer.model.scores(ids).mean()) == near(0.0)
     assert kind_minus_rude(trainer) > 0
     assert float(trainer.model.scores(sequences_of(trainer)).mean()) < -0.5  # half of them are rude
 
@@ -181,7 +182,7 @@ def test_a_reward_model_reads_no_more_in_ppo_than_in_its_training(model_folder: 
     assert (loaded.max_tokens, loaded.max_prompt_tokens) == (20, 14)  # " kind" and its end take 6
     prompts = ["x" * 7 + middle * 40 + "x" * 7 for middle in "yz"]
     same = loaded(prompts, [" kind"] * 2)
-    assert same[0] == pytest.approx(same[1], abs=1e-6)
+    assert same[0] == near(same[1])
     assert {len(loaded.encode(prompts[0], text).prompt) for text in (" kind", " k", "")} == {14}
 
 
@@ -218,7 +219,7 @@ def test_raw_scores_of_texts_are_those_before_normalisation(model_folder: Path, 
     trainer.model.setup.text_config.sliding_window = window  # then texts are scored one by one
     texts = ["Be kind 1:", "Be kind 2:", "Be kind 1:"], [" kind 1", " rude 2", " rude 1"]
     normal = [score * trainer.model.std + trainer.model.mean for score in trainer.model(*texts)]
-    assert trainer.model.score_texts(*texts) == pytest.approx(normal, abs=1e-5)
+    assert trainer.model.score_texts(*texts) == near(normal)
 
 
 def test_plain_text_is_read_as_a_whole_answer(model_folder: Path) -> None:
@@ -248,7 +249,7 @@ def test_rows_about_one_prompt_give_the_same_gradients_together(model_folder: Pa
         return [value.grad for value in trainer.model.parameters().values() if value.grad is not None]
 
     for together, apart in zip(gradients(True), gradients(False), strict=True):
-        torch.testing.assert_close(together, apart, rtol=1e-4, atol=1e-6)
+        assert_rounding(together, apart)
 
 
 @pytest.mark.parametrize(("shuffle", "prompts"), [("prompts", 2), ("rows", 5)])

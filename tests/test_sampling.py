@@ -17,6 +17,7 @@ from ppolm.base_setup.model_setup import Models, setup_models
 from ppolm.config import PPOConfig
 from ppolm.rollout.kv_sampler import left_pad
 from ppolm.rollout.sampling import Sampled, Sampling, choose_tokens
+from tests.closeness import near
 from tests.conftest import PROMPTS
 from tests.table_cases import bias_logits
 from tests.tiny_models import ARCHITECTURES, EOS, make_model_folder
@@ -195,7 +196,7 @@ def test_cached_batched_sampling_equals_the_slow_loop_token_by_token(models: Mod
     for prompt, response, row in zip(prompts, responses, uniforms.tolist(), strict=True):
         tokens, logprobs = slow_response(models, prompt, 0.8, row)
         assert response.token_ids == tokens
-        assert response.logprobs == pytest.approx(logprobs, abs=1e-4)
+        assert response.logprobs == near(logprobs)
         assert response.ended == (tokens[-1] == EOS)
     assert {response.ended for response in responses} == {True, False}
 
@@ -211,7 +212,7 @@ def test_every_architecture_samples_with_cache_and_padding_as_without(architectu
     ):
         for step, (token, logprob) in enumerate(zip(response.token_ids, response.logprobs, strict=True)):
             expected = torch.log_softmax(slow_logits(models, [*prompt, *response.token_ids[:step]]), -1)
-            assert logprob == pytest.approx(float(expected[token]), abs=1e-4)
+            assert logprob == near(float(expected[token]))
             cumulative = [0.0, *expected.exp().cumsum(0).tolist()]
             assert cumulative[token] - 1e-4 < row[step] < cumulative[token + 1] + 1e-4
 
@@ -225,7 +226,7 @@ def test_responses_do_not_depend_on_how_prompts_are_grouped(models: Models, batc
     assert [response.token_ids for response in grouped] == [response.token_ids for response in whole]
     assert [response.ended for response in grouped] == [response.ended for response in whole]
     for left, right in zip(grouped, whole, strict=True):
-        assert left.logprobs == pytest.approx(right.logprobs, abs=1e-4)
+        assert left.logprobs == near(right.logprobs)
 
 
 def test_responses_do_not_depend_on_batch_mates(models: Models) -> None:
@@ -242,7 +243,7 @@ def test_greedy_generation_follows_the_most_likely_token(models: Models) -> None
     for prompt, response in zip(prompts, responses, strict=True):
         for step, token in enumerate(response.token_ids):
             logits = slow_logits(models, [*prompt, *response.token_ids[:step]])
-            assert float(logits[token]) == pytest.approx(float(logits.max()), abs=1e-4)
+            assert float(logits[token]) == near(float(logits.max()))
 
 
 def test_response_is_cut_after_its_first_eos(models: Models) -> None:

@@ -20,6 +20,7 @@ from ppolm.rollout.sampling import Sampled, Sampling
 from ppolm.rollout.slot_cache import SlotCache
 from ppolm.rollout.slot_sampler import SlotSampler
 from ppolm.rollout.whole_sampler import sample_whole
+from tests.closeness import near
 from tests.tiny_models import ARCHITECTURES, EOS, make_model_folder
 
 NEW_TOKENS = 12
@@ -51,7 +52,7 @@ def uniforms(count: int = len(LENGTHS)) -> torch.Tensor:
 def assert_same(ours: list[Sampled], plain: list[Sampled]) -> None:
     assert [(one.token_ids, one.ended) for one in ours] == [(one.token_ids, one.ended) for one in plain]
     for one, other in zip(ours, plain, strict=True):
-        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+        assert one.logprobs == near(other.logprobs)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

@@ -15,7 +15,7 @@ from ppolm.config import PPOConfig, RewardConfig, SFTConfig
 from ppolm.ppo_trainer import PPOTrainer
 from ppolm.supervised import RewardTrainer, SFTTrainer
 from ppolm.supervised.supervised_trainer import SupervisedTrainer
-from tests.closeness import assert_rounding
+from tests.closeness import assert_rounding, near
 from tests.conftest import PROMPTS
 from tests.test_supervised import DEMONSTRATIONS, PREFERENCES
 from tests.tiny_models import ARCHITECTURES, make_model_folder
@@ -62,11 +62,11 @@ def test_a_ppo_step_is_the_same_with_and_without(
             ours, theirs = step["sa_pairs"].columns[name], reference["sa_pairs"].columns[name]
             assert_rounding(ours, theirs, what=name)
         for loss in ("policy_loss", "value_loss"):
-            assert step[loss] == pytest.approx(reference[loss], rel=1e-3, abs=1e-5)
+            assert step[loss] == near(reference[loss])
         assert step["metrics"]["kl"] == 0.0 or step is not steps[0]
     theirs = slow.models.policy.parameters()
     for name, value in fast.models.policy.parameters().items():
-        torch.testing.assert_close(value, theirs[name], rtol=1e-3, atol=1e-5)
+        assert_rounding(value, theirs[name])
 
 
 def test_it_runs_once_for_all_roles_and_all_epochs(make_config: MakeConfig, counted: list[int]) -> None:
@@ -88,7 +88,7 @@ def test_beyond_its_budget_it_is_computed_again_with_the_same_result(
     assert trunk is not None
     assert trunk.bytes == 0
     assert not trunk.kept
-    assert tight["policy_loss"] == pytest.approx(roomy["policy_loss"], rel=1e-5)
+    assert tight["policy_loss"] == near(roomy["policy_loss"])
 
 
 def test_roles_whose_adapters_reach_further_down_run_as_a_whole(make_config: MakeConfig, tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_supervised_training_is_the_same_with_and_without(kind: str, model_folde
     once = sum(counted)
     assert 0 < once <= len(fast.rows) + len(fast.held_out)
     for ours, theirs in zip(history, slow.train(), strict=True):
-        assert ours == pytest.approx(theirs, rel=1e-3, abs=1e-4)
+        assert ours == near(theirs)
     assert sum(counted) == once
 
 
@@ -140,4 +140,4 @@ def test_supervised_training_without_room_for_all_rows_says_so_and_goes_on(model
     history = tight.train()
     assert "trunk_mib is too small" in caplog.text
     for ours, theirs in zip(history, roomy.train(), strict=True):
-        assert ours == pytest.approx(theirs, rel=1e-3, abs=1e-4)
+        assert ours == near(theirs)

@@ -44,9 +44,11 @@ def empty_model(name: str, trust_remote_code: bool) -> PreTrainedModel:
 
 def load_causal_lm(name: str, dtype: torch.dtype, trust_remote_code: bool) -> PreTrainedModel:
     """Any causal language model from a local folder or the Hub."""
-    load_pretrained(AutoConfig, name, trust_remote_code)
+    config = load_pretrained(AutoConfig, name, trust_remote_code)
+    # With ALiBi the library's fused attention scales distances otherwise than its plain one does (Falcon).
+    attention = {"attn_implementation": "eager"} if getattr(config, "alibi", False) else {}
     model, report = load_pretrained(
-        AutoModelForCausalLM, name, trust_remote_code, dtype=dtype, output_loading_info=True
+        AutoModelForCausalLM, name, trust_remote_code, dtype=dtype, output_loading_info=True, **attention
     )
     absent = [*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])]
     if absent:  # transformers fills them with random numbers and goes on
