@@ -137,6 +137,7 @@ def test_unknown_config_key_suggests_the_nearest(files: Path, capsys: Any) -> No
         ({"tensorboard": "yes"}, "expected true or false"),
         ({"batch_size": 5, "samples_per_prompt": 2}, "not a multiple"),
         ({"kl_placement": "loss"}, "Set kl_estimator to k2 or k3"),
+        ({"adaptive_kl": True, "kl_coef": 0}, "a multiple of 0 is always 0. Set kl_coef"),
         ({"reward": ()}, "reward is empty"),
         ({"reward_weights": (1.0, 2.0)}, "one weight per reward"),
         ({"run_name": "../elsewhere"}, "plain folder name"),

@@ -92,7 +92,7 @@ class PPOConfig(ModelSettings):
     kl_target: float = 6.0
     """KL per sequence (a sum over tokens) that adaptive_kl steers to."""
     kl_horizon: int = 10_000
-    """Sequences over which adaptive_kl reacts; smaller is faster."""
+    """Sequences over which adaptive_kl reacts; smaller is faster, down to batch_size: a fifth per step at most."""
 
     # ---- Reward -----------------------------------------------------------------------------------------------------
     reward: tuple[str, ...] = ("model",)

@@ -159,6 +159,11 @@ def check_ppo(config: PPOConfig) -> None:
             "kl_placement 'loss' with kl_estimator 'k1' would do nothing: the expected gradient of k1 is zero. "
             "Set kl_estimator to k2 or k3."
         )
+    if config.adaptive_kl and not config.kl_coef:
+        raise ConfigError(
+            "adaptive_kl multiplies kl_coef, and a multiple of 0 is always 0. Set kl_coef to a first value above 0, or "
+            "adaptive_kl: false."
+        )
     if not config.reward:
         raise ConfigError("reward is empty. Name at least one, such as 'model' or 'my_reward.py:score'.")
     if len(set(config.reward)) < len(config.reward):
