@@ -100,7 +100,8 @@ class PPOConfig(ModelSettings):
     reward_weights: tuple[float, ...] = ()
     """One weight per reward. Empty: all 1."""
     normalize_rewards: Literal["none", "batch", "running"] = "batch"
-    """Scores to mean 0 and deviation 1, by the statistics of the batch or of all batches so far."""
+    """Scores to mean 0 and deviation 1, by the statistics of the batch (of all so far, for a batch of one response) or
+    of all batches so far."""
     whiten_rewards: bool = False
     """Scale the token rewards (after the KL penalty) of a batch to deviation 1; their mean is kept."""
     whiten_advantages: bool = True
