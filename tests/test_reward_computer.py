@@ -130,11 +130,35 @@ def test_answer_of_a_wrong_form_is_an_error_that_names_a_prompt(fault: str) -> N
 
 
 @pytest.mark.parametrize("fault", WHOLE_FAULTS)
-def test_answer_of_a_wrong_form_gives_the_default_to_all(fault: str) -> None:
-    answer, _ = WHOLE_FAULTS[fault]
-    mine = computer(lambda *_: answer, on_error="default", default_reward=0.5)
+def test_answer_of_a_wrong_form_gives_the_default_to_all_if_others_were_good(
+    fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers = [[1.0, 2.0, 3.0], WHOLE_FAULTS[fault][0]]
+    mine = computer(lambda *_: answers.pop(0), on_error="default", default_reward=0.5)
+    assert mine.compute_rewards(PROMPTS, RESPONSES) == [1.0, 2.0, 3.0]
     assert mine.compute_rewards(PROMPTS, RESPONSES) == [0.5] * 3
     assert mine.failures == 3
+    assert [record.levelno for record in caplog.records] == [logging.ERROR], "a whole call is no bad row"
+
+
+def always_explodes(prompts: list[str], responses: list[str]) -> list[float]:
+    raise ZeroDivisionError("division by zero")
+
+
+def test_a_reward_that_has_never_given_a_score_is_an_error_even_with_a_default() -> None:
+    mine = computer(always_explodes, on_error="default", default_reward=0.5)
+    with pytest.raises(RewardError, match=r"mine has given no score yet: every one of its first 3 failed.*ZeroDiv"):
+        mine.compute_rewards(PROMPTS, RESPONSES)
+    one_by_one = computer(always_explodes, on_error="default", default_reward=0.5)
+    assert one_by_one.compute_rewards(PROMPTS[:1], RESPONSES[:1]) == [0.5], "a single one may be a bad row"
+    with pytest.raises(RewardError, match="every one of its first 2 failed"):
+        one_by_one.compute_rewards(PROMPTS[:1], RESPONSES[:1])
+
+
+def test_of_several_rewards_the_one_that_never_works_is_named() -> None:
+    both = RewardComputer(wrap(good=lengths, bad=always_explodes), on_error="default")
+    with pytest.raises(RewardError, match="Reward bad has given no score yet"):
+        both.compute_rewards(PROMPTS, RESPONSES)
 
 
 @pytest.fixture
@@ -156,6 +180,7 @@ def test_function_that_takes_too_long_is_an_error_and_is_not_asked_again(release
     with pytest.raises(RewardError, match=r"Reward mine took longer than reward_timeout 0\.05 s.*'Is water wet\?'"):
         computer(slow, timeout=0.05).compute_rewards(PROMPTS, RESPONSES)
     mine = computer(slow, timeout=0.05, on_error="default", default_reward=9.0)
+    mine.unanswered.clear()  # as if it had been faster before
     assert mine.compute_rewards(PROMPTS, RESPONSES) == [9.0] * 3
     assert mine.failures == 3
     assert calls == [3, 3]

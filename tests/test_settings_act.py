@@ -298,14 +298,14 @@ def test_reward_names_where_scores_come_from(make_config: MakeConfig, tmp_path: 
 @acts("on_reward_error", "default_reward")
 def test_reward_errors_raise_or_default_as_configured(make_config: MakeConfig) -> None:
     def bad(prompts: list[str], responses: list[str]) -> list[float]:
-        return [math.nan for _ in responses]
+        return [math.nan if "cats" in prompt else 1.0 for prompt in prompts]
 
     with pytest.raises(RewardError, match="Tell me about cats"):
         PPOTrainer(make_config(), reward=bad).ppo_step(PROMPTS[:2])
     trainer = PPOTrainer(make_config(on_reward_error="default", default_reward=-4.0), reward=bad)
     results = trainer.ppo_step(PROMPTS[:2])
-    assert results["rewards"] == [-4.0, -4.0]
-    assert results["metrics"]["reward_failures"] == 2
+    assert results["rewards"] == [-4.0, 1.0]
+    assert results["metrics"]["reward_failures"] == 1
 
 
 @acts("reward_timeout", "reward_retries")

@@ -109,7 +109,8 @@ class PPOConfig(ModelSettings):
     missing_eos_penalty: float = 0.0
     """Subtracted from the (normalised) score of a response that did not end with EOS."""
     on_reward_error: Literal["raise", "default"] = "raise"
-    """A reward that fails or is not finite: stop with an error, or use default_reward and count it."""
+    """A reward that fails or is not finite: stop with an error, or use default_reward and count it. One that has never
+    given a good score is an error in any case."""
     default_reward: float = 0.0
     """Score used for a failed reward when on_reward_error is default."""
     reward_timeout: float = 120.0
