@@ -86,7 +86,7 @@ class _Limit:
             self.before(number, frame)
 
     def _watch(self) -> None:
-        if self.done.wait(self.seconds):
+        if self.done.wait(min(self.seconds, threading.TIMEOUT_MAX)):
             return
         self._knock()
         if not self.done.wait(AGAIN):
