@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+from ppolm.config.idle import defaults, without_idle
 from ppolm.config.model_settings import ModelSettings
 from ppolm.config.validation import check_ppo
 
@@ -203,6 +205,15 @@ class PPOConfig(ModelSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_ppo(self)
+
+    @classmethod
+    def from_stored(cls, values: Mapping[str, Any]) -> PPOConfig:
+        """Build from settings that were not all chosen together: what cannot act is left out instead of refused."""
+        return cls.from_dict(without_idle(values, defaults(cls)))
+
+    def changed(self, **values: Any) -> PPOConfig:
+        """A copy with other values, without the settings that cannot act beside them."""
+        return self.from_stored(self.to_dict() | values)
 
     @property
     def prompts_per_step(self) -> int:

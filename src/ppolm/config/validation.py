@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from ppolm.config.idle import refuse_idle
 from ppolm.data.world.rows import EMBEDDED
 from ppolm.errors import ConfigError
 
@@ -147,7 +148,7 @@ def check_supervised(config: SupervisedConfig) -> None:
 
 
 def check_ppo(config: PPOConfig) -> None:
-    """Raise ConfigError for a combination of settings that cannot work."""
+    """Raise ConfigError for a combination of settings that cannot work, or of which one could not act."""
     check_adapter(config)
     if config.batch_size % config.samples_per_prompt:
         raise ConfigError(
@@ -158,11 +159,6 @@ def check_ppo(config: PPOConfig) -> None:
         raise ConfigError(
             "kl_placement 'loss' with kl_estimator 'k1' would do nothing: the expected gradient of k1 is zero. "
             "Set kl_estimator to k2 or k3."
-        )
-    if config.adaptive_kl and not config.kl_coef:
-        raise ConfigError(
-            "adaptive_kl multiplies kl_coef, and a multiple of 0 is always 0. Set kl_coef to a first value above 0, or "
-            "adaptive_kl: false."
         )
     if not config.reward:
         raise ConfigError("reward is empty. Name at least one, such as 'model' or 'my_reward.py:score'.")
@@ -181,10 +177,6 @@ def check_ppo(config: PPOConfig) -> None:
         raise ConfigError(f"run_name is {config.run_name!r}, expected a plain folder name. The place is output_dir.")
     if len({str(Path(folder)) for folder in config.reward_model}) < len(config.reward_model):
         raise ConfigError(f"reward_model names the same folder twice: {', '.join(config.reward_model)}.")
-    if config.reward_std_penalty and len(config.reward_model) < 2:
-        raise ConfigError(
-            "reward_std_penalty needs several reward models that can disagree. Give reward_model more than one folder."
-        )
     if config.value_init == "reward" and "model" not in config.reward and not config.reward_model:
         raise ConfigError(
             "value_init is 'reward', but there is no reward model. Set reward_model, or value_init: zero."
@@ -194,3 +186,4 @@ def check_ppo(config: PPOConfig) -> None:
             "human_fallback is 'model', but there is no reward model to fall back on. Set reward_model, or "
             "human_fallback: error."
         )
+    refuse_idle(config)
