@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import shutil
@@ -11,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from ppolm import embedded
+from ppolm.base_setup.model_setup import setup_models
 from ppolm.cli.main import run as ppolm
 from ppolm.config import PPOConfig
 from ppolm.errors import ConfigError, DataError, PpolmError
@@ -137,6 +140,7 @@ def test_unknown_config_key_suggests_the_nearest(files: Path, capsys: Any) -> No
         ({"tensorboard": "yes"}, "expected true or false"),
         ({"batch_size": 5, "samples_per_prompt": 2}, "not a multiple"),
         ({"kl_placement": "loss"}, "Set kl_estimator to k2 or k3"),
+        ({"adaptive_kl": True, "kl_coef": 0}, "a multiple of 0 is always 0. Set kl_coef"),
         ({"reward": ()}, "reward is empty"),
         ({"reward_weights": (1.0, 2.0)}, "one weight per reward"),
         ({"run_name": "../elsewhere"}, "plain folder name"),
@@ -299,3 +303,55 @@ def test_numbers_and_templates_out_of_range(files: Path, model_folder: Path, cap
     (files / "chat.jsonl").write_text(json.dumps({"messages": [{"role": "user", "content": "hi"}]}))
     message = fails(capsys, "generate", "--model", str(picky), "--prompts", str(files / "chat.jsonl"))
     assert "roles must alternate" in message
+
+
+@pytest.fixture
+def short_reader(make_config: MakeConfig, tmp_path: Path) -> Path:
+    """A reward model that was trained on rows of at most 4 tokens, which is what ``files`` lets a policy write."""
+    reward = setup_models(make_config()).reward
+    assert reward is not None
+    reward.max_tokens = 4
+    reward.save(tmp_path / "short-reader")
+    return tmp_path / "short-reader"
+
+
+@pytest.mark.parametrize(
+    "role",
+    [
+        ("--reward", "model"),
+        ("--judge", "model", "--eval-every", "1", "--eval-fraction", "0.4"),
+        ("--reward", "human", "--human-fallback", "model", "--human-timeout", "0"),
+    ],
+)
+def test_a_reward_model_that_cannot_read_the_longest_response_is_refused_at_the_start(
+    files: Path, short_reader: Path, capsys: Any, role: tuple[str, ...]
+) -> None:
+    message = fails(capsys, *train(files, "--reward-model", str(short_reader), *role))
+    assert "max_new_tokens is 4" in message
+    assert f"{short_reader} reads at most 4 tokens" in message
+    assert "Set max_new_tokens to 3 or less" in message
+    assert not (files / "runs").exists(), "not even a folder is left behind"
+
+
+def test_a_sweep_refuses_such_a_reward_model_too_and_a_mere_start_of_values_does_not(
+    files: Path, short_reader: Path, capsys: Any
+) -> None:
+    config = PPOConfig.from_yaml(files / "config.yaml")
+    judged = dataclasses.replace(
+        config, reward_model=(str(short_reader),), judge="model", eval_every=1, eval_fraction=0.4
+    )
+    judged.to_yaml(files / "sweep.yaml")
+    sweep = ("overopt", "--config", str(files / "sweep.yaml"), "--steps", "1", "--output", str(files / "sweep"))
+    assert "reads at most 4 tokens" in fails(capsys, *sweep)
+    assert ppolm(list(train(files, "--reward-model", str(short_reader), "--value-init", "reward"))) == 0
+
+
+def test_the_demo_refuses_a_reward_model_that_reads_less_than_it_writes(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(embedded.reward_path("embedded"), tmp_path / "reward")
+    norm = json.loads((tmp_path / "reward/reward.json").read_text())
+    (tmp_path / "reward/reward.json").write_text(json.dumps(norm | {"max_tokens": 40}))
+    monkeypatch.setattr("ppolm.base_setup.model_setup.reward_path", lambda _: str(tmp_path / "reward"))
+    message = fails(capsys, "demo", "--steps", "1", "--output-dir", str(tmp_path / "runs"))
+    assert "max_new_tokens is 48" in message

@@ -158,12 +158,12 @@ def test_rouge_is_over_the_rows_that_have_references() -> None:
 
 def test_measuring_counts_its_own_reward_failures_and_leaves_those_of_training_alone(make_config: MakeConfig) -> None:
     def bad(prompts: list[str], responses: list[str]) -> list[float]:
-        return [float("nan")] * len(responses)
+        return [0.5] + [float("nan")] * (len(responses) - 1)
 
     trainer = PPOTrainer(make_config(on_reward_error="default"), reward=bad)
     trainer.ppo_step(PROMPTS[:2])
-    assert Evaluator(trainer, as_prompts(PROMPTS)).measure()["reward_failures"] == 6
-    assert trainer.reward_computer.failures == 2
+    assert Evaluator(trainer, as_prompts(PROMPTS)).measure()["reward_failures"] == 5
+    assert trainer.reward_computer.failures == 1
 
 
 def test_an_evaluator_of_ones_own_is_used(make_config: MakeConfig) -> None:

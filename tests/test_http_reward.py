@@ -171,10 +171,17 @@ def test_answer_that_makes_no_sense_is_an_error_and_is_not_retried(
 
 
 def test_endpoint_that_fails_gives_the_default_to_all(endpoint: Endpoint, caplog: pytest.LogCaptureFixture) -> None:
-    endpoint.answers = [(503, b"")] * 3 + [GOOD]
+    endpoint.answers = [GOOD] + [(503, b"")] * 3 + [GOOD]
     mine = served_by(endpoint, on_error="default", default_reward=-1.0)
+    assert mine.compute_rewards(PROMPTS, RESPONSES) == [1.0, 2.5, -3.0]
     assert mine.compute_rewards(PROMPTS, RESPONSES) == [-1.0] * 3
     assert mine.failures == 3
     assert "3 of 3 scores set to -1" in caplog.text
     assert mine.compute_rewards(PROMPTS, RESPONSES) == [1.0, 2.5, -3.0]
     assert mine.failures == 3
+
+
+def test_endpoint_that_was_never_there_is_an_error_even_with_a_default(endpoint: Endpoint) -> None:
+    endpoint.answers = [(404, b"no")]
+    with pytest.raises(RewardError, match=r"served has given no score yet.*answered 404"):
+        served_by(endpoint, on_error="default").compute_rewards(PROMPTS, RESPONSES)

@@ -92,7 +92,6 @@ def test_parity_03_pad_is_never_eos_and_queries_are_left_padded() -> None:
     assert tokenizer.pad_token_id == tokenizer.eos_token_id == EOS
     setup = TokenizerSetup(tokenizer, vocab_size=259)
     assert setup.pad_id not in setup.eos_ids
-    assert tokenizer.padding_side == "left"
     ids, mask = kv_sampler.left_pad([[5, 6, 7], [8]], setup.pad_id, torch.device("cpu"))
     assert ids.tolist() == [[5, 6, 7], [setup.pad_id, setup.pad_id, 8]]
     assert mask.tolist() == [[1, 1, 1], [0, 0, 1]]
@@ -415,6 +414,25 @@ def test_parity_18_adaptive_beta_follows_the_formula_with_kl_summed_per_sequence
     summed = (pairs.column("logprob_policy") - pairs.column("logprob_ref")).double().sum() / 4
     assert results["metrics"]["kl"] == pytest.approx(float(summed))
     assert trainer.kl.coef == pytest.approx(adapt_kl_coef(beta, float(summed), 0.5, 4, 10))
+
+
+@given(
+    kl=st.floats(-100, 1e6), target=st.floats(1e-3, 100), sequences=st.integers(1, 4096), horizon=st.integers(1, 4096)
+)
+def test_parity_18_a_penalty_never_becomes_a_bonus_however_short_the_horizon(
+    kl: float, target: float, sequences: int, horizon: int
+) -> None:
+    beta = adapt_kl_coef(0.1, kl, target, sequences, horizon)
+    assert beta * (1 + 1e-12) >= 0.1 * 0.8
+    assert beta <= 0.1 * 1.2 * (1 + 1e-12)
+    if sequences <= horizon:
+        clipped = float(np.clip(kl / target - 1, -0.2, 0.2))
+        assert beta == pytest.approx(0.1 * (1 + clipped * sequences / horizon), rel=1e-12)
+
+
+def test_parity_18_a_step_of_more_sequences_than_the_horizon_counts_as_one_horizon() -> None:
+    assert adapt_kl_coef(0.1, kl=0.0, target=6.0, num_sequences=64, horizon=10) == pytest.approx(0.08)
+    assert adapt_kl_coef(0.1, kl=60.0, target=6.0, num_sequences=64, horizon=10) == pytest.approx(0.12)
 
 
 def test_parity_19_adam_epsilon_is_1e_5_and_the_schedule_is_as_documented(make_config: MakeConfig) -> None:

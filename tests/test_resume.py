@@ -235,3 +235,23 @@ def test_a_trainer_that_has_trained_does_not_start_a_second_run(make_config: Mak
     trainer.train(PROMPTS)
     with pytest.raises(ConfigError, match="already taken 1 PPO steps"):
         trainer.train(PROMPTS)
+
+
+@pytest.mark.parametrize("mode", ["batch", "running"])
+def test_a_last_batch_of_one_response_trains_on_the_scale_of_the_others(make_config: MakeConfig, mode: str) -> None:
+    def large(prompts: list[str], responses: list[Any]) -> list[float]:
+        return [5000.0 + 1000.0 * score for score in spread(prompts, responses)]
+
+    settings = {"normalize_rewards": mode, "batch_size": 2, "eval_every": 0, "checkpoint_every": 1}
+
+    def train(name: str, resume: bool = False) -> Path:
+        trainer = PPOTrainer(make_config(**settings, run_name=name, keep_checkpoints=9), reward=large)
+        checkpoint = Path(trainer.config.output_dir) / name / "checkpoints/step-000003"
+        return trainer.train(PROMPTS[:11], resume=checkpoint if resume else None).run_dir
+
+    whole = train("whole")
+    steps = read_metrics(whole)
+    assert [row["num_responses"] for row in steps] == [2, 2, 2, 2, 2, 1]
+    assert steps[-1]["value_loss"] < 10 * max(row["value_loss"] for row in steps[:-1])
+    train("broken")
+    assert_same_run(whole, train("broken", resume=True))

@@ -130,11 +130,35 @@ def test_answer_of_a_wrong_form_is_an_error_that_names_a_prompt(fault: str) -> N
 
 
 @pytest.mark.parametrize("fault", WHOLE_FAULTS)
-def test_answer_of_a_wrong_form_gives_the_default_to_all(fault: str) -> None:
-    answer, _ = WHOLE_FAULTS[fault]
-    mine = computer(lambda *_: answer, on_error="default", default_reward=0.5)
+def test_answer_of_a_wrong_form_gives_the_default_to_all_if_others_were_good(
+    fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers = [[1.0, 2.0, 3.0], WHOLE_FAULTS[fault][0]]
+    mine = computer(lambda *_: answers.pop(0), on_error="default", default_reward=0.5)
+    assert mine.compute_rewards(PROMPTS, RESPONSES) == [1.0, 2.0, 3.0]
     assert mine.compute_rewards(PROMPTS, RESPONSES) == [0.5] * 3
     assert mine.failures == 3
+    assert [record.levelno for record in caplog.records] == [logging.ERROR], "a whole call is no bad row"
+
+
+def always_explodes(prompts: list[str], responses: list[str]) -> list[float]:
+    raise ZeroDivisionError("division by zero")
+
+
+def test_a_reward_that_has_never_given_a_score_is_an_error_even_with_a_default() -> None:
+    mine = computer(always_explodes, on_error="default", default_reward=0.5)
+    with pytest.raises(RewardError, match=r"mine has given no score yet: every one of its first 3 failed.*ZeroDiv"):
+        mine.compute_rewards(PROMPTS, RESPONSES)
+    one_by_one = computer(always_explodes, on_error="default", default_reward=0.5)
+    assert one_by_one.compute_rewards(PROMPTS[:1], RESPONSES[:1]) == [0.5], "a single one may be a bad row"
+    with pytest.raises(RewardError, match="every one of its first 2 failed"):
+        one_by_one.compute_rewards(PROMPTS[:1], RESPONSES[:1])
+
+
+def test_of_several_rewards_the_one_that_never_works_is_named() -> None:
+    both = RewardComputer(wrap(good=lengths, bad=always_explodes), on_error="default")
+    with pytest.raises(RewardError, match="Reward bad has given no score yet"):
+        both.compute_rewards(PROMPTS, RESPONSES)
 
 
 @pytest.fixture
@@ -156,6 +180,7 @@ def test_function_that_takes_too_long_is_an_error_and_is_not_asked_again(release
     with pytest.raises(RewardError, match=r"Reward mine took longer than reward_timeout 0\.05 s.*'Is water wet\?'"):
         computer(slow, timeout=0.05).compute_rewards(PROMPTS, RESPONSES)
     mine = computer(slow, timeout=0.05, on_error="default", default_reward=9.0)
+    mine.unanswered.clear()  # as if it had been faster before
     assert mine.compute_rewards(PROMPTS, RESPONSES) == [9.0] * 3
     assert mine.failures == 3
     assert calls == [3, 3]
@@ -202,8 +227,8 @@ def test_running_statistics_are_those_of_all_scores_so_far(batches: list[list[fl
     for batch in batches:
         normal = normalizer.normalize(batch)
         seen += batch
-        if len(seen) == 1:
-            assert normal == batch, "one score has no deviation"
+        if len(seen) == 1 or np.ptp(seen) == 0:
+            assert normal == [0.0] * len(batch), "without a deviation there is nothing to compare with"
         else:
             np.testing.assert_allclose(
                 np.array(normal) * (np.std(seen) + 1e-8), np.array(batch) - np.mean(seen), atol=1e-6
@@ -227,6 +252,47 @@ def test_running_statistics_continue_from_a_checkpoint() -> None:
     first.normalize([0.0, 2.0, 7.0])
     second.load_state_dict(json.loads(json.dumps(first.state_dict())))
     assert second.normalize([1.0, 5.0]) == first.normalize([1.0, 5.0])
+
+
+@pytest.mark.parametrize("mode", ["batch", "running"])
+def test_a_single_response_is_measured_by_all_that_were_seen_before(mode: str) -> None:
+    normalizer = RewardNormalizer(mode)
+    assert normalizer.normalize([1e6]) == [0.0], "the very first one has nothing to be compared with"
+    normalizer.normalize([1000.0, 3000.0])
+    resumed = RewardNormalizer(mode)
+    resumed.load_state_dict(json.loads(json.dumps(normalizer.state_dict())))
+    seen = [1e6, 1000.0, 3000.0, 5000.0]
+    expected = [(5000.0 - np.mean(seen)) / np.std(seen)]
+    assert normalizer.normalize([5000.0]) == pytest.approx(expected)
+    assert resumed.normalize([5000.0]) == pytest.approx(expected)
+    assert normalizer.state_dict() == resumed.state_dict()
+
+
+def test_a_batch_of_several_is_measured_by_itself_whatever_came_before() -> None:
+    normalizer = RewardNormalizer("batch")
+    normalizer.normalize([1e6, -1e6, 5.0])
+    assert normalizer.normalize([1.0, 3.0]) == pytest.approx([-1.0, 1.0])
+
+
+@pytest.mark.parametrize("mode", ["batch", "running"])
+@pytest.mark.parametrize("score", [0.0, 0.1, -7e9, 1e15 / 3])
+def test_equal_scores_of_any_scale_are_exactly_zero(mode: str, score: float) -> None:
+    normalizer = RewardNormalizer(mode)
+    for size in (1, 7, 3):
+        assert normalizer.normalize([score] * size) == [0.0] * size
+    assert normalizer.normalize([score + 1e9], update=False) == [0.0], "no deviation is no unit to measure with"
+
+
+@pytest.mark.parametrize("mode", ["batch", "running"])
+@pytest.mark.parametrize("nudge", [0.0, 1e-9])
+def test_token_scores_whose_totals_hardly_differ_are_not_blown_up(mode: str, nudge: float) -> None:
+    scores = [[1000.0, -1000.0], [-500.0, 500.0 + nudge]]
+    for normal in (RewardNormalizer(mode).normalize(scores), RewardNormalizer(mode).normalize(scores[:1])):
+        sizes = [abs(x) for score in normal if isinstance(score, list) for x in score]
+        assert 1.0 < max(sizes) < 15.0
+        assert isinstance(normal[0], list)
+        assert normal[0][0] == -normal[0][1]
+    assert RewardNormalizer(mode).normalize([[0.0, 0.0], [0.0]]) == [[0.0, 0.0], [0.0]]
 
 
 def test_token_scores_count_with_their_total_and_are_only_divided() -> None:

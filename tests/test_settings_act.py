@@ -71,7 +71,7 @@ CHANGES: dict[str, tuple[Any, dict[str, Any]]] = {
     "lora_r": (8, {}),
     "lora_alpha": (64, {}),
     "lora_target_modules": (("q_proj",), {}),
-    "value_init": ("reward", {"reward": ("model",), "reward_model": "RM"}),
+    "value_init": ("reward", {"reward": ("model",), "judge": "model", "reward_model": "RM"}),
     "dtype": ("bfloat16", {}),
     "learning_rate": (1e-2, {}),
     "value_learning_rate": (1e-2, {}),
@@ -100,7 +100,7 @@ CHANGES: dict[str, tuple[Any, dict[str, Any]]] = {
     "kl_coef": (5.0, {"learning_rate": 0.02}),
     "kl_estimator": ("k3", {"learning_rate": 0.02}),
     "kl_placement": ("loss", {"kl_estimator": "k3", "learning_rate": 0.02}),
-    "adaptive_kl": (True, {"learning_rate": 0.02, "kl_horizon": 4}),
+    "adaptive_kl": (True, {"learning_rate": 0.02, "kl_coef": 5.0, "batch_size": 4}),
     "kl_target": (1e-3, {"learning_rate": 0.02, "kl_horizon": 4, "adaptive_kl": True}),
     "kl_horizon": (100, {"learning_rate": 0.02, "adaptive_kl": True}),
     "reward_weights": ((1.0, -2.0), {"reward": ("spread", "length")}),
@@ -127,7 +127,7 @@ def test_setting_changes_the_numbers_of_training(make_config: MakeConfig, tmp_pa
         reward = setup_models(make_config()).reward
         assert reward is not None
         reward.save(tmp_path / "reward")
-        context = {"reward_model": str(tmp_path / "reward")}
+        context = context | {"reward_model": str(tmp_path / "reward")}
     steps = 3 if name in ("adaptive_kl", "kl_target", "kl_horizon") else 2
     same, again = (outcome(make_config(**context), steps) for _ in range(2))
     assert not differ(same, again)  # so that a difference can only come from the setting
@@ -298,21 +298,22 @@ def test_reward_names_where_scores_come_from(make_config: MakeConfig, tmp_path: 
 @acts("on_reward_error", "default_reward")
 def test_reward_errors_raise_or_default_as_configured(make_config: MakeConfig) -> None:
     def bad(prompts: list[str], responses: list[str]) -> list[float]:
-        return [math.nan for _ in responses]
+        return [math.nan if "cats" in prompt else 1.0 for prompt in prompts]
 
     with pytest.raises(RewardError, match="Tell me about cats"):
         PPOTrainer(make_config(), reward=bad).ppo_step(PROMPTS[:2])
     trainer = PPOTrainer(make_config(on_reward_error="default", default_reward=-4.0), reward=bad)
     results = trainer.ppo_step(PROMPTS[:2])
-    assert results["rewards"] == [-4.0, -4.0]
-    assert results["metrics"]["reward_failures"] == 2
+    assert results["rewards"] == [-4.0, 1.0]
+    assert results["metrics"]["reward_failures"] == 1
 
 
 @acts("reward_timeout", "reward_retries")
 def test_reward_timeout_and_retries_reach_the_rewards(make_config: MakeConfig) -> None:
-    config = make_config(reward_timeout=0.05, reward_retries=7)
-    http: Any = build_reward("http://127.0.0.1:9/score", config, None)
+    served = make_config(reward=("http://127.0.0.1:9/score",), reward_timeout=0.05, reward_retries=7)
+    http: Any = build_reward("http://127.0.0.1:9/score", served, None)
     assert (http.timeout, http.retries) == (0.05, 7)
+    config = make_config(reward_timeout=0.05)
 
     def slow(prompts: list[str], responses: list[str]) -> list[float]:
         import time
@@ -413,7 +414,7 @@ def test_prompt_schedule_settings(make_config: MakeConfig) -> None:
     assert len(plan(eval_fraction=0.25).held_out) == 10
     assert len(plan(eval_fraction=0.25, max_eval_prompts=3).held_out) == 3
     assert plan(eval_fraction=0.25, max_steps=2).total_steps == 2
-    assert not plan(eval_fraction=0.25, eval_every=0).held_out
+    assert not plan(eval_every=0).held_out
     split = plan(eval_fraction=0.25)
     assert not {prompt.content for prompt in split.train} & {prompt.content for prompt in split.held_out}
 
@@ -487,7 +488,7 @@ def test_judge_settings(make_config: MakeConfig) -> None:
     judged = FIRST | {"judge": 0.8, "judge_std": 0.1, "step": 0}
     history = [judged, judged | {"judge": 0.7, "step": 1}]
     assert judge(history, limits_of(make_config(judge_drop=3.0)))[1].over_optimised
-    assert not judge(history, limits_of(make_config(judge_drop=30.0)))[1].over_optimised
+    assert not judge(history, limits_of(make_config(judge_drop=30.0, judge="gold")))[1].over_optimised
 
     def falling(prompts: list[str], responses: list[str]) -> list[float]:
         return [1.0] * len(responses)

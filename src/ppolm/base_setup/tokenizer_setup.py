@@ -1,4 +1,4 @@
-"""The tokenizer as PPO needs it: a pad that is never EOS, left padding, prompts to ids, ids to text."""
+"""The tokenizer as PPO needs it: a pad that is never EOS, prompts to ids, ids to text."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ Messages = Sequence[dict[str, Any]]
 
 
 class TokenizerSetup:
-    """A tokenizer with ``pad_id`` (never an EOS), all ``eos_ids`` a response may end with, and left padding."""
+    """A tokenizer with ``pad_id`` (never an EOS) and all ``eos_ids`` a response may end with.
+
+    The tokenizer itself is never changed: a token that it called its pad would vanish from decoded texts and from the
+    files that are saved. Padding is made here, from ``pad_id``, never by the tokenizer.
+    """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, vocab_size: int, eos_ids: Sequence[int] = ()) -> None:
         self.tokenizer = tokenizer
         named = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
         self.eos_ids = sorted({token for token in (*named, *eos_ids) if 0 <= token < vocab_size})
         self.pad_id = choose_pad_id(tokenizer, self.eos_ids, vocab_size)
-        tokenizer.padding_side = "left"
-        tokenizer.pad_token = tokenizer.convert_ids_to_tokens(self.pad_id)
 
     def encode(self, prompt: str | Messages) -> list[int]:
         """Token ids of a text prompt, or of chat messages through the model's chat template."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -47,14 +46,15 @@ def main(argv: list[str]) -> None:
         raise ConfigError(f"{arguments.config} needs a judge (a reward that is not trained on) and prompts.")
     if len(set(arguments.kl_coefs)) < max(1, len(arguments.kl_coefs)):
         raise ConfigError(f"kl_coefs names a value twice: {arguments.kl_coefs}.")
+    if arguments.eval_every < 1:
+        raise ConfigError(f"eval_every is {arguments.eval_every}, expected at least 1: evaluations are the points.")
     folder = Path(arguments.output or f"runs/overopt-{datetime.now():%Y%m%d-%H%M%S}")
     if folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"{folder} already holds something. Give --output with a new folder.")
     from ppolm.runs.overopt_report import write_overopt_report
 
     runs = [
-        dataclasses.replace(
-            config,
+        config.changed(
             kl_coef=kl_coef,
             adaptive_kl=False,
             max_steps=arguments.steps,
@@ -83,5 +83,10 @@ def sweep_one(config: PPOConfig) -> Curve:
     split, skip_bad = config.dataset_split, config.skip_bad_rows
     prompts = load_prompts(str(config.prompts), split, skip_bad)
     held_out = None if config.eval_prompts is None else load_prompts(config.eval_prompts, split, skip_bad)
+    if held_out is None and not int(len(prompts) * config.eval_fraction):
+        raise ConfigError(
+            f"eval_fraction {config.eval_fraction:g} of {len(prompts)} prompts holds none out, so there would be no "
+            "points to draw. Raise it, or give eval_prompts."
+        )
     results = PPOTrainer(config).train(prompts, config.num_epochs, eval_prompts=held_out)
     return Curve(config.kl_coef, read_metrics(results.run_dir, "eval"))

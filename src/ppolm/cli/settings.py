@@ -67,6 +67,8 @@ def parse_train(argv: Sequence[str]) -> TrainArguments:
         settings = read_run_config(run_of(Path(resume)))
     elif _value_of("--model-name", argv) == EMBEDDED:
         settings = PPOConfig.from_yaml(RECIPES["ppolm train"])
+        if _value_of("--eval-every", argv) == "0":  # who wants no evaluations has not asked for the recipe's judge
+            settings = settings.changed(eval_every=0)
     else:
         settings = PPOConfig()
     return parse(TrainArguments, "ppolm train", argv, TrainArguments(settings, config, resume))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+from ppolm.config.idle import defaults, without_idle
 from ppolm.config.model_settings import ModelSettings
 from ppolm.config.validation import check_ppo
 
@@ -92,7 +94,7 @@ class PPOConfig(ModelSettings):
     kl_target: float = 6.0
     """KL per sequence (a sum over tokens) that adaptive_kl steers to."""
     kl_horizon: int = 10_000
-    """Sequences over which adaptive_kl reacts; smaller is faster."""
+    """Sequences over which adaptive_kl reacts; smaller is faster, down to batch_size: a fifth per step at most."""
 
     # ---- Reward -----------------------------------------------------------------------------------------------------
     reward: tuple[str, ...] = ("model",)
@@ -100,7 +102,8 @@ class PPOConfig(ModelSettings):
     reward_weights: tuple[float, ...] = ()
     """One weight per reward. Empty: all 1."""
     normalize_rewards: Literal["none", "batch", "running"] = "batch"
-    """Scores to mean 0 and deviation 1, by the statistics of the batch or of all batches so far."""
+    """Scores to mean 0 and deviation 1, by the statistics of the batch (of all so far, for a batch of one response) or
+    of all batches so far."""
     whiten_rewards: bool = False
     """Scale the token rewards (after the KL penalty) of a batch to deviation 1; their mean is kept."""
     whiten_advantages: bool = True
@@ -108,7 +111,8 @@ class PPOConfig(ModelSettings):
     missing_eos_penalty: float = 0.0
     """Subtracted from the (normalised) score of a response that did not end with EOS."""
     on_reward_error: Literal["raise", "default"] = "raise"
-    """A reward that fails or is not finite: stop with an error, or use default_reward and count it."""
+    """A reward that fails or is not finite: stop with an error, or use default_reward and count it. One that has never
+    given a good score is an error in any case."""
     default_reward: float = 0.0
     """Score used for a failed reward when on_reward_error is default."""
     reward_timeout: float = 120.0
@@ -201,6 +205,15 @@ class PPOConfig(ModelSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_ppo(self)
+
+    @classmethod
+    def from_stored(cls, values: Mapping[str, Any]) -> PPOConfig:
+        """Build from settings that were not all chosen together: what cannot act is left out instead of refused."""
+        return cls.from_dict(without_idle(values, defaults(cls)))
+
+    def changed(self, **values: Any) -> PPOConfig:
+        """A copy with other values, without the settings that cannot act beside them."""
+        return self.from_stored(self.to_dict() | values)
 
     @property
     def prompts_per_step(self) -> int:

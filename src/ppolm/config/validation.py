@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from ppolm.config.idle import refuse_idle
 from ppolm.data.world.rows import EMBEDDED
 from ppolm.errors import ConfigError
 
@@ -147,7 +148,7 @@ def check_supervised(config: SupervisedConfig) -> None:
 
 
 def check_ppo(config: PPOConfig) -> None:
-    """Raise ConfigError for a combination of settings that cannot work."""
+    """Raise ConfigError for a combination of settings that cannot work, or of which one could not act."""
     check_adapter(config)
     if config.batch_size % config.samples_per_prompt:
         raise ConfigError(
@@ -176,10 +177,6 @@ def check_ppo(config: PPOConfig) -> None:
         raise ConfigError(f"run_name is {config.run_name!r}, expected a plain folder name. The place is output_dir.")
     if len({str(Path(folder)) for folder in config.reward_model}) < len(config.reward_model):
         raise ConfigError(f"reward_model names the same folder twice: {', '.join(config.reward_model)}.")
-    if config.reward_std_penalty and len(config.reward_model) < 2:
-        raise ConfigError(
-            "reward_std_penalty needs several reward models that can disagree. Give reward_model more than one folder."
-        )
     if config.value_init == "reward" and "model" not in config.reward and not config.reward_model:
         raise ConfigError(
             "value_init is 'reward', but there is no reward model. Set reward_model, or value_init: zero."
@@ -189,3 +186,4 @@ def check_ppo(config: PPOConfig) -> None:
             "human_fallback is 'model', but there is no reward model to fall back on. Set reward_model, or "
             "human_fallback: error."
         )
+    refuse_idle(config)

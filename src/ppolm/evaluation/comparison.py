@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -50,14 +49,12 @@ class RunComparison:
     """Loads a run once, and compares its policy with its reference as often as asked."""
 
     def __init__(self, run: Path, which: str = "best", reward: Sequence[str] = (), judge: str | None = None) -> None:
-        config = read_run_config(run)
+        self.config = read_run_config(run)
         self.policy, self.value, state = policy_folders(run, which)
-        if reward:
-            config = dataclasses.replace(config, reward=tuple(reward), reward_weights=())
-        if judge:
-            config = dataclasses.replace(config, judge=judge)
-        self.config = config
-        self.trainer = PPOTrainer(config)
+        asked: dict[str, Any] = {"reward": list(reward), "reward_weights": []} if reward else {}
+        if judge:  # this is an evaluation, even of a run that made none
+            asked |= {"judge": judge, "eval_every": max(1, self.config.eval_every)}
+        self.trainer = PPOTrainer(self.config.changed(**asked))
         load_scale_state(self.trainer, json.loads(state.read_text()))
 
     def compare(

@@ -39,6 +39,8 @@ class RewardModel(BaseModel):
         self.max_prompt_tokens: int | None = None
         """What it was trained to read: of a longer prompt the middle is left out, here as there."""
         self.trained = False
+        self.folder = "without a folder"
+        """Where it was loaded from, for messages."""
 
     def __call__(self, prompts: Sequence[object], responses: Sequence[str]) -> list[float]:
         """A score per response, from the sampled token ids where the response carries them."""
@@ -126,6 +128,7 @@ class RewardModel(BaseModel):
 
     def load_head(self, folder: str | Path) -> None:
         """Read head and normalisation."""
+        self.folder = str(folder)
         self.head.load(folder)
         try:
             norm = json.loads((Path(folder) / NORM_FILE).read_text())

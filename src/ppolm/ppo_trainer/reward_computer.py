@@ -44,6 +44,8 @@ class RewardComputer:
         """Mean of each reward in the last call, before weighting."""
         self.failures = 0
         """Scores replaced by default_reward so far."""
+        self.unanswered = dict.fromkeys(self.rewards, 0)
+        """Failed scores of each reward that has not given a single good one yet."""
 
     def compute_rewards(self, prompts: Sequence[Any], texts: Sequence[str] | None = None) -> list[Score]:
         """A score per response. Responses of a Generator know their prompts, so ``compute_rewards(texts)`` will do."""
@@ -64,10 +66,25 @@ class RewardComputer:
         if errors and self.on_error == "raise":
             hint = "Fix the reward, or set on_reward_error: default to go on with default_reward."
             raise RewardError(f"{errors[0]} {hint}") from errors[0].__cause__
+        if len(errors) < len(answers):
+            self.unanswered.pop(name, None)
+        elif name in self.unanswered:
+            self._refuse_silence(name, errors)
         if errors:
             self.failures += len(errors)
-            log.warning("%d of %d scores set to %g: %s", len(errors), len(answers), self.default_reward, errors[0])
+            level = logging.ERROR if len(errors) == len(answers) > 1 else logging.WARNING
+            log.log(level, "%d of %d scores set to %g: %s", len(errors), len(answers), self.default_reward, errors[0])
         return [self.default_reward if isinstance(answer, RewardError) else answer for answer in answers]
+
+    def _refuse_silence(self, name: str, errors: Sequence[RewardError]) -> None:
+        """Raise for a reward that has only failed since the start: that is no bad row, and all would be the default."""
+        self.unanswered[name] += len(errors)
+        if self.unanswered[name] > 1:
+            raise RewardError(
+                f"Reward {name} has given no score yet: every one of its first {self.unanswered[name]} failed, and "
+                "on_reward_error: default is for single ones. Fix the reward (its module, connection, address or "
+                f"reward_timeout). The first error: {errors[0]}"
+            ) from errors[0].__cause__
 
     def normalize_rewards(self, rewards: Sequence[Score], ended: Tensor, update: bool = True) -> list[Score]:
         """Scores as training uses them: normalised, then ``missing_eos_penalty`` off those without EOS.

@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ppolm.config.idle import defaults, without_idle
 from ppolm.errors import ConfigError, RunFolderError, TrainingDivergedError
 from ppolm.evaluation.evaluator import Evaluator
 from ppolm.evaluation.verdict import Convergence, judge, judge_run
@@ -70,7 +71,7 @@ class TrainingRun:
         run, checkpoint = find_checkpoint(path)
         refuse_changes(read_run_config(run).to_dict(), self.config, run)
         progress = load_state(self.trainer, self.evaluator, checkpoint)
-        refuse_changes(progress["config"], self.config, checkpoint)
+        refuse_changes(without_idle(progress["config"], defaults(self.config)), self.config, checkpoint)
         if progress["prompts"] != self.schedule.fingerprint:
             raise RunFolderError(f"Run {run} was started with other prompts. Resume it with the same ones.")
         if self.config.lr_schedule != "constant" and progress["total_steps"] != self.schedule.total_steps:

@@ -6,9 +6,13 @@ from dataclasses import dataclass
 
 
 def adapt_kl_coef(kl_coef: float, kl: float, target: float, num_sequences: int, horizon: int) -> float:
-    """β ← β · (1 + clip(KL/target − 1, ±0.2) · n / horizon), where KL is the mean over sequences of their summed KL."""
+    """β ← β · (1 + clip(KL/target − 1, ±0.2) · min(n / horizon, 1)); KL is the mean over sequences of their summed KL.
+
+    A step of more sequences than the horizon counts as one whole horizon: β changes by a fifth at most, and a penalty
+    never becomes a bonus.
+    """
     error = min(max(kl / target - 1, -0.2), 0.2)
-    return kl_coef * (1 + error * num_sequences / horizon)
+    return kl_coef * (1 + error * min(num_sequences / horizon, 1.0))
 
 
 @dataclass

@@ -8,13 +8,16 @@ from collections.abc import Sequence
 from ppolm.reward_kl.reward_adjuster import Score
 
 EPSILON = 1e-8
+TOKEN_FLOOR = 0.1
+"""Scores per token are divided by at least this share of their root mean square."""
 
 
 class RewardNormalizer:
-    """(score − μ) / σ by the statistics of the batch, or of all batches so far.
+    """Scores by the mean and deviation of the batch, or of all batches so far: see ``standardize``.
 
-    A response with a reward per token counts with its total and is only divided by σ: shifting every token by a
-    constant would reward length. Nothing is changed while there are fewer than two responses to take statistics of.
+    A batch of a single response has no deviation of its own and is measured by all that were seen so far, itself
+    included; the very first response of a training becomes 0. Evaluations before the first step, which find no
+    statistics of training, are measured by their own.
     """
 
     def __init__(self, mode: str) -> None:
@@ -25,18 +28,14 @@ class RewardNormalizer:
         """Normalised scores. ``update`` False leaves the running statistics as they are, for evaluation."""
         if self.mode == "none":
             return list(scores)
-        totals = [total(score) for score in scores]
-        batch = moments(totals)
-        if self.mode == "running" and update:
+        batch = moments([total(score) for score in scores])
+        if update:  # in both modes: a later batch may be too small to have statistics
             self._add(*batch)
-        count, mean, squares = (self.count, self.mean, self.sum_squares) if self.mode == "running" else batch
-        if count < 2:
-            return list(scores)
-        deviation = math.sqrt(squares / count) + EPSILON
-        return [
-            (score - mean) / deviation if isinstance(score, (int, float)) else [x / deviation for x in score]
-            for score in scores
-        ]
+        running = (self.count, self.mean, self.sum_squares)
+        for count, mean, squares in (running, batch) if self.mode == "running" else (batch, running):
+            if count > 1:
+                return standardize(scores, mean, math.sqrt(squares / count))
+        return standardize(scores, batch[1], 0.0)
 
     def _add(self, count: int, mean: float, squares: float) -> None:
         """Merge a batch into the running moments (Chan et al. 1979): exact for batches of any size."""
@@ -55,12 +54,31 @@ class RewardNormalizer:
         self.count, self.mean, self.sum_squares = int(state["count"]), state["mean"], state["sum_squares"]
 
 
+def standardize(scores: Sequence[Score], mean: float, deviation: float) -> list[Score]:
+    """(score − μ) / (σ + 1e-8), and 0 where σ is 0: without a deviation there is no unit to measure with.
+
+    The scores of a response per token are only divided, by max(σ, 0.1 · their root mean square): shifting every token
+    by a constant would reward length, and tokens whose totals hardly differ must not be blown up.
+    """
+    tokens = [x for score in scores if not isinstance(score, (int, float)) for x in score]
+    floor = TOKEN_FLOOR * math.sqrt(math.fsum(x * x for x in tokens) / len(tokens)) if tokens else 0.0
+    divisor = max(deviation, floor) + EPSILON
+    return [
+        ((score - mean) / (deviation + EPSILON) if deviation else 0.0)
+        if isinstance(score, (int, float))
+        else [x / divisor for x in score]
+        for score in scores
+    ]
+
+
 def total(score: Score) -> float:
     """The score of a response as one number."""
     return float(score) if isinstance(score, (int, float)) else math.fsum(score)
 
 
 def moments(values: Sequence[float]) -> tuple[int, float, float]:
-    """Count, mean and sum of squared deviations."""
+    """Count, mean and sum of squared deviations; of equal values exactly that value and 0."""
+    if min(values) == max(values):  # rounding of the mean would leave a deviation
+        return len(values), values[0], 0.0
     mean = math.fsum(values) / len(values)
     return len(values), mean, math.fsum((value - mean) ** 2 for value in values)

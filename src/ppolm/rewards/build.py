@@ -7,7 +7,7 @@ from typing import Any
 
 from ppolm.config import PPOConfig
 from ppolm.data.world.gold import gold_reward
-from ppolm.errors import RewardError
+from ppolm.errors import ConfigError, RewardError
 from ppolm.models import RewardEnsemble, RewardModel
 from ppolm.reward_kl.reward_adjuster import Score
 from ppolm.rewards.function_reward import FunctionReward, load_function
@@ -45,6 +45,7 @@ def build_reward(name: str, config: PPOConfig, reward_model: RewardModel | Rewar
     if name == "model":
         if reward_model is None:
             raise RewardError("Reward 'model' is asked for, but no reward model was set up.")
+        refuse_long_responses(config.max_new_tokens, reward_model)
         return ModelReward(reward_model)
     if name == "human":
         return build_human_reward(config, reward_model)
@@ -61,6 +62,17 @@ def build_reward(name: str, config: PPOConfig, reward_model: RewardModel | Rewar
         "http(s)://..., or gold for posts of the embedded world. "
         "(One that was passed to PPOTrainer from Python is known only there: name it with --reward.)"
     )
+
+
+def refuse_long_responses(max_new_tokens: int, reward_model: RewardModel | RewardEnsemble) -> None:
+    """Raise if the longest response is more than a reward model was trained to read: the run would stop there."""
+    for member in getattr(reward_model, "members", [reward_model]):
+        if member.max_tokens is not None and max_new_tokens >= member.max_tokens:
+            raise ConfigError(
+                f"max_new_tokens is {max_new_tokens}, but the reward model {member.folder} reads at most "
+                f"{member.max_tokens} tokens, some of them of the prompt. Set max_new_tokens to "
+                f"{member.max_tokens - 1} or less, or train the reward model again with a larger max_tokens."
+            )
 
 
 def build_human_reward(config: PPOConfig, reward_model: RewardModel | RewardEnsemble | None) -> Reward:

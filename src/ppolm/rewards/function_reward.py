@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import inspect
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ppolm.errors import RewardError
 from ppolm.rewards.protocol import RewardCallError
+from ppolm.rewards.time_limit import TimeOver, call_within
 
 
 class FunctionReward:
-    """Calls ``function(prompts, responses)`` with the data columns it asks for by name, or all with ``**columns``."""
+    """Calls ``function(prompts, responses)`` with the data columns it asks for by name, or all with ``**columns``.
+
+    The call is made in the thread that asks. Columns that bear the name of one of the two positional parameters, or of
+    a keyword that a ``functools.partial`` has fixed, are not passed on.
+    """
 
     def __init__(self, function: Callable[..., Any], name: str, timeout: float) -> None:
         self.function, self.name, self.timeout = function, name, timeout
@@ -24,32 +29,26 @@ class FunctionReward:
             parameters = list(inspect.signature(function).parameters.values())
         except ValueError:  # some built-in functions do not tell; they get no columns
             parameters = []
+        positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         self.takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
-        self.takes = {parameter.name for parameter in parameters}
+        self.refuses = {p.name for p in positional[:2] if p.kind is p.POSITIONAL_OR_KEYWORD}
+        self.refuses |= set(function.keywords) if isinstance(function, functools.partial) else set()
+        by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        self.takes = {parameter.name for parameter in parameters if parameter.kind in by_name}
 
     def __call__(self, prompts: Sequence[Any], responses: Sequence[str], **columns: Sequence[Any]) -> Any:
         """The function's own answer; what it raises is passed on, a call that takes too long is an error."""
-        wanted = {name: values for name, values in columns.items() if self.takes_all or name in self.takes}
-        answer: list[Any] = []
-        raised: list[BaseException] = []
-
-        def call() -> None:
-            try:
-                answer.append(self.function(prompts, responses, **wanted))
-            except BaseException as error:
-                raised.append(error)
-
-        # Python cannot stop a running function: a daemon thread lets the run go on (or end) without it.
-        thread = threading.Thread(target=call, daemon=True, name=f"reward {self.name}")
-        thread.start()
-        thread.join(self.timeout)
-        if thread.is_alive():
-            raise RewardCallError(f"Reward {self.name} took longer than reward_timeout {self.timeout:g} s.")
-        if raised and not isinstance(raised[0], (Exception, KeyboardInterrupt)):
-            raise RewardCallError(f"Reward {self.name} tried to end the program ({raised[0]!r}).")
-        if raised:
-            raise raised[0]
-        return answer[0]
+        allowed = {name: values for name, values in columns.items() if name not in self.refuses}
+        wanted = {name: values for name, values in allowed.items() if self.takes_all or name in self.takes}
+        try:
+            return call_within(self.timeout, lambda: self.function(prompts, responses, **wanted), f"Reward {self.name}")
+        except TimeOver:
+            late = f"Reward {self.name} took longer than reward_timeout {self.timeout:g} s."
+            raise RewardCallError(late) from None
+        except (Exception, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # exit() inside a reward must not end the run as if all were well
+            raise RewardCallError(f"Reward {self.name} tried to end the program ({error!r}).") from error
 
 
 def load_function(spec: str) -> Callable[..., Any]:

@@ -13,6 +13,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from ppolm.config import PPOConfig
+from ppolm.config.yaml_io import read_yaml
 from ppolm.errors import ConfigError, RunFolderError
 from ppolm.runs.atomic import recover_folder, write_folder
 from ppolm.runs.metrics_log import append_line
@@ -149,6 +150,6 @@ def read_run_config(path: Path) -> PPOConfig:
             f"{path} is not a run folder: it has no config.yaml. Give a folder that ppolm train wrote."
         )
     try:
-        return PPOConfig.from_yaml(path / "config.yaml")
+        return PPOConfig.from_stored(read_yaml(path / "config.yaml"))
     except ConfigError as error:
         raise RunFolderError(f"{path}/config.yaml cannot be used: {error}") from error

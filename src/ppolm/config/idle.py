@@ -1,0 +1,131 @@
+"""Settings that somebody changed and that cannot act beside the others: a run that accepts them promises too much."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ppolm.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ppolm.config.ppo_config import PPOConfig
+
+Values = Mapping[str, Any]
+
+EVALUATION = (
+    *("patience", "min_delta", "judge", "stop_on_alarm", "eval_prompts", "eval_fraction", "max_eval_prompts"),
+    *("collapse_reward_drop", "collapse_kl", "collapse_entropy", "collapse_length"),
+)
+"""What only evaluations during training use. (eval_seed serves ``ppolm eval`` too.)"""
+
+
+def _asked(values: Values) -> tuple[Any, ...]:
+    """Every reward that is named, the judge included."""
+    return (*_several(values["reward"]), values["judge"])
+
+
+def _several(value: Any) -> tuple[Any, ...]:
+    """A list as a tuple; what a damaged file has in its place too, to be refused by those who check types."""
+    return tuple(value) if isinstance(value, (list, tuple)) else (value,)
+
+
+def _nobody_asks_the_model(values: Values) -> bool:
+    stands_in = values["human_fallback"] == "model" and "human" in _asked(values)
+    return "model" not in _asked(values) and not stands_in and values["value_init"] != "reward"
+
+
+def _nothing_is_served(values: Values) -> bool:
+    return not any(str(name).startswith(("http://", "https://")) for name in _asked(values))
+
+
+Rule = tuple[tuple[str, ...], Callable[[Values], bool], str]
+
+RULES: tuple[Rule, ...] = (
+    (
+        EVALUATION,
+        lambda values: not values["eval_every"],
+        "{name} is for evaluations, but eval_every 0 makes none. Set eval_every, or leave {name} out.",
+    ),
+    (
+        ("eval_fraction",),
+        lambda values: values["eval_prompts"] is not None,
+        "eval_fraction holds out training prompts, but eval_prompts are given. Leave one of them out.",
+    ),
+    (
+        ("judge_drop",),
+        lambda values: values["judge"] is None,
+        "judge_drop is a limit for the judge, but there is none. Set judge, or leave judge_drop out.",
+    ),
+    (
+        ("reward_model",),
+        _nobody_asks_the_model,
+        "reward_model is given, but nothing asks for it: not the reward, the judge, human_fallback or value_init. Add "
+        "'model' to reward, or leave reward_model out.",
+    ),
+    (
+        ("reward_std_penalty",),
+        lambda values: len(_several(values["reward_model"])) < 2,
+        "reward_std_penalty needs several reward models that can disagree. Give reward_model more than one folder.",
+    ),
+    (
+        ("feedback_store", "human_timeout", "human_fallback"),
+        lambda values: "human" not in _asked(values),
+        "{name} is for the reward 'human', but neither reward nor judge names it. Add it, or leave {name} out.",
+    ),
+    (
+        ("reward_retries",),
+        _nothing_is_served,
+        "reward_retries is for rewards at http(s)://..., but neither reward nor judge is one. Leave it out.",
+    ),
+    (
+        ("default_reward",),
+        lambda values: values["on_reward_error"] != "default",
+        "default_reward is used for failed scores only with on_reward_error: default. Set that, or leave it out.",
+    ),
+    (
+        ("adaptive_kl",),
+        lambda values: not values["kl_coef"],
+        "adaptive_kl multiplies kl_coef, and a multiple of 0 is always 0. Set kl_coef to a first value above 0, or "
+        "adaptive_kl: false.",
+    ),
+    (
+        ("kl_target", "kl_horizon"),
+        lambda values: not values["adaptive_kl"],
+        "{name} is for adaptive_kl, which is off. Set adaptive_kl: true, or leave {name} out.",
+    ),
+)
+
+
+def refuse_idle(config: PPOConfig) -> None:
+    """Raise ConfigError for the first setting that was changed from its default and cannot act."""
+    for name, why in _idle(vars(config), defaults(config)):
+        raise ConfigError(why.format(name=name))
+
+
+def without_idle(values: Values, usual: Values) -> dict[str, Any]:
+    """Settings with those that cannot act at their defaults ``usual``: they changed nothing, so nothing changes.
+
+    For settings of which some were chosen later, or stored by a run when they were still accepted.
+    """
+    kept = dict(values)
+    while idle := list(_idle({**usual, **kept}, usual)):  # one may have been the only use of another
+        kept |= {name: usual[name] for name, _ in idle}
+    return kept
+
+
+def defaults(config: PPOConfig | type[PPOConfig]) -> dict[str, Any]:
+    """The default of every setting."""
+    return {field.name: field.default for field in dataclasses.fields(config)}
+
+
+def _idle(values: Values, usual: Values) -> Iterator[tuple[str, str]]:
+    """Names of settings that were changed and cannot act, each with why."""
+    for names, is_idle, why in RULES:
+        if is_idle(values):
+            yield from ((name, why) for name in names if not _same(values[name], usual[name]))
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two values mean the same; YAML and JSON know no tuples."""
+    return bool((tuple(one) if isinstance(one, list) else one) == other)

@@ -1,0 +1,72 @@
+"""The tokenizer that is loaded is the tokenizer that is saved: no ordinary token becomes a special one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, PreTrainedTokenizerFast
+
+from ppolm.base_setup import TokenizerSetup
+from ppolm.config import SFTConfig
+from ppolm.data.examples import Demonstration
+from ppolm.data.prompts import Prompt
+from ppolm.supervised import SFTTrainer
+
+TEXT = "Hello! Wow!! (all of it!)"
+EOS_TOKEN, EOS_ID = "<|endoftext|>", 256
+
+
+def gpt2_tokenizer() -> PreTrainedTokenizerFast:
+    """Bytes as GPT-2 numbers them, "!" first, and the end of the text as the only special token."""
+    symbols = sorted(pre_tokenizers.ByteLevel.alphabet())
+    backend = Tokenizer(models.BPE(vocab={symbol: i for i, symbol in enumerate([*symbols, EOS_TOKEN])}, merges=[]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, eos_token=EOS_TOKEN, bos_token=EOS_TOKEN, unk_token=EOS_TOKEN
+    )
+
+
+@pytest.fixture
+def gpt2_folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "gpt2"
+    shape = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128, "vocab_size": EOS_ID + 1}
+    config = GPT2Config(**shape, bos_token_id=EOS_ID, eos_token_id=EOS_ID)
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    gpt2_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def what_is_special(tokenizer: Any) -> dict[str, Any]:
+    added = {id_: (token.content, token.special) for id_, token in tokenizer.added_tokens_decoder.items()}
+    return {"map": tokenizer.special_tokens_map, "ids": sorted(tokenizer.all_special_ids), "added": added}
+
+
+def test_a_whole_model_keeps_its_tokenizer_through_sft(gpt2_folder: Path, tmp_path: Path) -> None:
+    before = AutoTokenizer.from_pretrained(str(gpt2_folder))
+    config = SFTConfig(model_name=str(gpt2_folder), train="all", device="cpu", num_epochs=1, warmup_steps=0)
+    rows = [Demonstration(Prompt(f"Say {number}!"), " yes!") for number in range(8)]
+    trainer = SFTTrainer(config, rows)
+    assert trainer.model.setup.tokenizer.pad_id != EOS_ID
+    assert trainer.model.setup.tokenizer.decode(before(TEXT)["input_ids"]) == TEXT
+    trainer.train()
+    trainer.model.save(tmp_path / "trained")
+    after = AutoTokenizer.from_pretrained(str(tmp_path / "trained"))
+    ids = before(TEXT)["input_ids"]
+    assert after(TEXT)["input_ids"] == ids
+    assert after.decode(ids, skip_special_tokens=True) == before.decode(ids, skip_special_tokens=True) == TEXT
+    assert what_is_special(after) == what_is_special(before)
+    files = [json.loads((folder / "tokenizer.json").read_text()) for folder in (gpt2_folder, tmp_path / "trained")]
+    assert files[0]["added_tokens"] == files[1]["added_tokens"]
+
+
+def test_a_tokenizer_is_read_and_never_changed() -> None:
+    for given in (gpt2_tokenizer(), PreTrainedTokenizerFast(tokenizer_object=gpt2_tokenizer()._tokenizer)):
+        before, side = what_is_special(given), given.padding_side
+        pad = TokenizerSetup(given, vocab_size=EOS_ID + 1, eos_ids=[EOS_ID]).pad_id
+        assert pad != EOS_ID
+        assert (what_is_special(given), given.padding_side) == (before, side)
