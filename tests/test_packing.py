@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -169,3 +170,58 @@ def test_like_lengths_share_a_pass_and_unlike_ones_do_not() -> None:
     assert split_by_tokens([300, 50, 50, 50, 300], 2000) == [[0, 4], [1, 2, 3]]
     assert split_by_tokens([300, 50, 50, 50, 300], 2000, pass_cost=10**6) == [[0, 4, 1, 2, 3]]
     assert split_by_tokens([], 10) == []
+
+
+class CountedInt(int):
+    """A number that counts what is done with it: comparisons and products."""
+
+    uses = 0
+
+    def __lt__(self, other: int) -> bool:
+        CountedInt.uses += 1
+        return int(self) < int(other)
+
+    def __le__(self, other: int) -> bool:
+        CountedInt.uses += 1
+        return int(self) <= int(other)
+
+    def __gt__(self, other: int) -> bool:
+        CountedInt.uses += 1
+        return int(self) > int(other)
+
+    def __mul__(self, other: int) -> int:
+        CountedInt.uses += 1
+        return int(self) * other
+
+
+def uses_of(function: Callable[[list[int]], Any], count: int, largest: int) -> float:
+    """How often each number is used on the way to an answer."""
+    numbers = torch.randint(1, largest, (count,), generator=torch.Generator().manual_seed(0)).tolist()
+    CountedInt.uses = 0
+    function([CountedInt(number) for number in numbers])
+    return CountedInt.uses / count
+
+
+@pytest.mark.parametrize(
+    ("function", "largest"), [(fill_bins, 300), (lambda lengths: split_by_tokens(lengths, 10**5), 3)]
+)
+def test_finding_places_takes_no_more_per_sequence_than_a_few_steps_more_when_there_are_many(
+    function: Callable[[list[int]], Any], largest: int
+) -> None:
+    few, many = (uses_of(function, count, largest) for count in (500, 4000))
+    assert many <= few + 12, "eight times as many: three steps more of each search by halves"
+    assert many < 60
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=40))
+def test_every_sequence_goes_where_it_first_fits(sizes: list[int]) -> None:
+    room: list[int] = []
+    expected: list[list[int]] = []
+    for i in sorted(range(len(sizes)), key=lambda i: (-sizes[i], i)):
+        place = next((b for b, free in enumerate(room) if sizes[i] <= free), len(room))
+        if place == len(room):
+            room.append(max(sizes))
+            expected.append([])
+        room[place] -= sizes[i]
+        expected[place].append(i)
+    assert fill_bins(sizes) == expected

@@ -108,17 +108,25 @@ def pack_sequences(
 
 
 def fill_bins(sizes: Sequence[int]) -> list[list[int]]:
-    """Indices in bins that are no wider than the largest size: the longest first, each where it first fits."""
-    capacity = max(sizes, default=0)
+    """Indices in bins that are no wider than the largest size: the longest first, each where it first fits.
+
+    A tree over the bins holds the most room of each half, so that finding a bin takes log n steps.
+    """
+    capacity, leaves = max(sizes, default=0), 1 << max(len(sizes) - 1, 0).bit_length()
+    room = [capacity] * (2 * leaves)  # room[1] is the root, the halves of room[n] are room[2n] and room[2n + 1]
     bins: list[list[int]] = []
-    room: list[int] = []
     for i in sorted(range(len(sizes)), key=lambda i: (-sizes[i], i)):
-        place = next((b for b, free in enumerate(room) if sizes[i] <= free), len(bins))
-        if place == len(bins):
+        node = 1
+        while node < leaves:
+            node *= 2
+            node += room[node] < sizes[i]
+        if node - leaves == len(bins):
             bins.append([])
-            room.append(capacity)
-        bins[place].append(i)
-        room[place] -= sizes[i]
+        bins[node - leaves].append(i)
+        room[node] -= sizes[i]
+        while node > 1:
+            node //= 2
+            room[node] = max(room[2 * node], room[2 * node + 1])
     return bins
 
 
