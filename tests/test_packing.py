@@ -15,7 +15,7 @@ from hypothesis import given
 from ppolm.base_setup import BaseModelSetup
 from ppolm.base_setup.packing_check import takes_packed
 from ppolm.config import SFTConfig
-from ppolm.data.packing import Answers, fill_bins, merge, pack
+from ppolm.data.packing import Answers, fill_bins, pack
 from ppolm.data.sequences import PASS_COST, TokenSequences, cut_middle, split_by_tokens
 from tests.tiny_models import ARCHITECTURES, make_model_folder
 
@@ -106,21 +106,6 @@ def test_a_long_prompt_loses_its_middle() -> None:
     assert cut_middle(torch.arange(3), 1).tolist() == [2]
 
 
-def test_a_prompt_is_held_once_for_all_rows_about_it_and_an_answer_once() -> None:
-    first, second, third = ids(5, 6), ids(7), ids(8, 9)
-    rows = [
-        Answers(ids(1, 2), (first, second)),
-        Answers(ids(3), (first,)),
-        Answers(ids(1, 2), (third, first)),
-    ]
-    merged, where = merge(rows, 1000)
-    assert [(item.prompt.tolist(), [answer.tolist() for answer in item.answers]) for item in merged] == [
-        ([1, 2], [[5, 6], [7], [8, 9]]),
-        ([3], [[5, 6]]),
-    ]
-    assert where == [(0, 1), (3,), (2, 0)]
-
-
 def test_packed_rows_are_padded_less_than_rows_of_their_own() -> None:
     lengths = [3, 40, 7, 12, 38, 5, 21, 9, 14, 30]
     items = [Answers(torch.ones(length, dtype=torch.long), (ids(1, 2),)) for length in lengths]
@@ -131,15 +116,6 @@ def test_packed_rows_are_padded_less_than_rows_of_their_own() -> None:
         for batches in (pack(items, 4096, 0, cpu, "actions"), apart.microbatches(4096, 0, cpu))
     )
     assert sum(item.size for item in items) <= packed < 0.85 * alone
-
-
-def test_a_prompt_with_many_answers_does_not_outgrow_the_budget() -> None:
-    rows = [Answers(ids(1, 2, 3), (ids(4, number), ids(5, number, number))) for number in range(20)]
-    merged, where = merge(rows, 20)
-    assert max(item.size for item in merged) <= 20
-    flat = [(item.prompt.tolist(), answer.tolist()) for item in merged for answer in item.answers]
-    for row, places in zip(rows, where, strict=True):
-        assert [flat[place] for place in places] == [(row.prompt.tolist(), answer.tolist()) for answer in row.answers]
 
 
 def padded(groups: list[list[int]], lengths: list[int]) -> int:

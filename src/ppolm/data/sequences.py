@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from bisect import bisect
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -82,12 +82,22 @@ class TokenSequences:
         The last action is nobody's state and is left out, unless its own state is wanted, or ``segments`` are: these
         are always whole, so that what is kept of them serves every use.
         """
-        left_out = 0 if segments or read == "ends" else 1
-        pairs = zip(self.contexts, self.actions, strict=True)
-        lengths = [len(context) + len(actions) - left_out for context, actions in pairs]
-        for indices in split_by_tokens(lengths, token_budget):
+        groups = split_by_tokens(self._lengths(read, segments), token_budget)
+        return self.padded(groups, pad_id, device, read, segments)
+
+    def padded(
+        self, groups: Iterable[list[int]], pad_id: int, device: torch.device, read: Read, segments: bool
+    ) -> Iterator[Microbatch]:
+        """A padded microbatch for each group of sequences."""
+        lengths = self._lengths(read, segments)
+        for indices in groups:
             batch = self._pad(indices, lengths, pad_id, device, read)
             yield dataclasses.replace(batch, segments=self._segments(indices)) if segments else batch
+
+    def _lengths(self, read: Read, segments: bool) -> list[int]:
+        left_out = 0 if segments or read == "ends" else 1
+        pairs = zip(self.contexts, self.actions, strict=True)
+        return [len(context) + len(actions) - left_out for context, actions in pairs]
 
     def _pad(self, indices: list[int], lengths: list[int], pad_id: int, device: torch.device, read: Read) -> Microbatch:
         width = max(lengths[i] for i in indices)
@@ -103,7 +113,7 @@ class TokenSequences:
             else:
                 state_index.append(torch.tensor([row * width + lengths[i] - 1]))
                 rows.append(torch.tensor([i]))
-                read_actions.append(actions[-1:])
+                read_actions.append(input_ids[row, lengths[i] - 1 : lengths[i]])
         return Microbatch(
             input_ids=input_ids.to(device),
             state_index=torch.cat(state_index).to(device),
