@@ -54,19 +54,18 @@ def make_items(shape: str, prompt: int, answer: int, samples: int) -> list[Answe
     return [Answers(ids, (text,)) for ids, text in pairs]
 
 
-def ways(model: PolicyModel, items: list[Answers]) -> dict[str, Callable[[], Iterator[Microbatch]]]:
-    """Unpacked, all answers to a prompt in one row, and as the decision has it; all with the same states."""
+def ways(model: PolicyModel, items: list[Answers]) -> tuple[int, dict[int, Callable[[], Iterator[Microbatch]]]]:
+    """How many answers the decision puts together, and passes with none, as many and all of them together."""
     read: Read = "actions"
     groups, place = topics(items), (BUDGET, model.setup.tokenizer.pad_id, model.setup.device, read)
-    most = most_together(groups, BUDGET, read, Cost.of(model.setup.text_config))
 
-    def packed(together: int) -> Callable[[], Iterator[Microbatch]]:
-        made = [bundle for topic in groups for bundle in bundles(topic, together, BUDGET)]
+    def packed(most: int) -> Callable[[], Iterator[Microbatch]]:
+        made = [bundle for topic in groups for bundle in bundles(topic, most, BUDGET)]
         return lambda: bundled(items, made, *place)
 
-    alone = lambda: apart(items, *place, segments=False)  # noqa: E731
-    found = {"unpacked": alone, "packed": packed(max(len(topic.answers) for topic in groups))}
-    return found | {f"{most or 'none'}": alone if most == 0 else packed(most)}
+    decided, largest = most_together(groups, BUDGET, read, Cost.of(model.setup.text_config)), len(groups[0].answers)
+    found = {most: packed(most) for most in (decided, largest) if most}
+    return decided, {0: lambda: apart(items, *place, segments=False), **found}
 
 
 def seconds(model: PolicyModel, batches: Callable[[], Iterator[Microbatch]], train: bool) -> float:
@@ -81,16 +80,15 @@ def seconds(model: PolicyModel, batches: Callable[[], Iterator[Microbatch]], tra
     return time.process_time() - start
 
 
-def compare(model: PolicyModel, items: list[Answers], rounds: int) -> tuple[str, dict[str, list[float]]]:
-    """How many answers the decision puts together, and the best seconds of scoring and training each way, in turns."""
-    found = ways(model, items)
-    best = {name: [float("inf")] * 2 for name in found}
+def compare(model: PolicyModel, items: list[Answers], rounds: int) -> tuple[int, list[list[float]]]:
+    """What was decided, and the best seconds of scoring and of training: unpacked, packed, decided, taking turns."""
+    decided, found = ways(model, items)
+    best = {most: [float("inf")] * 2 for most in found}
     for _ in range(rounds):
-        for name, batches in found.items():
+        for most, batches in found.items():
             for train in (0, 1):
-                best[name][train] = min(best[name][train], seconds(model, batches, bool(train)))
-    (decision,) = found.keys() - {"unpacked", "packed"}
-    return decision, {**best, "decision": best.pop(decision)}
+                best[most][train] = min(best[most][train], seconds(model, batches, bool(train)))
+    return decided, [[best[most][train] for most in (0, max(found), decided)] for train in (0, 1)]
 
 
 def main() -> None:
@@ -106,10 +104,9 @@ def main() -> None:
     for prompt, answer, samples in QUICK if given.quick else itertools.product(PROMPTS, ANSWERS, SAMPLES):
         if samples * (prompt + answer) > MOST_TOKENS:
             continue
-        decision, best = compare(model, make_items(given.shape, prompt, answer, samples), given.rounds)
-        cells = [f"{prompt}, {samples} x {answer}", decision]
-        for train in (0, 1):
-            times = [best[name][train] for name in ("unpacked", "packed", "decision")]
+        decided, best = compare(model, make_items(given.shape, prompt, answer, samples), given.rounds)
+        cells = [f"{prompt}, {samples} x {answer}", str(decided)]
+        for times in best:
             ratio = times[2] / min(times[:2])
             worst = max(worst, ratio)
             cells += [*(f"{1e3 * one:.0f}" for one in times), f"**{ratio:.2f}**"]

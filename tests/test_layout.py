@@ -162,6 +162,17 @@ def test_ppo_computes_a_prompt_again_where_sharing_it_would_cost_more(make_confi
         assert tokens_of(batches) == (40 + 8 * 8 if packed else 8 * (40 + 256 - 1))
 
 
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=12), st.integers(1, 400), st.booleans())
+def test_rows_of_their_own_are_grouped_as_the_sequences_alone_would_be(
+    lengths: list[int], budget: int, segments: bool
+) -> None:
+    items = [Answers(torch.arange(length), (ids(1, 2, 3),)) for length in lengths]
+    flat = TokenSequences([item.prompt for item in items], [item.answers[0] for item in items])
+    ours = apart(items, budget, 0, CPU, "actions", segments)
+    plain = flat.microbatches(budget, 0, CPU, "actions", segments)
+    assert [batch.rows.tolist() for batch in ours] == [batch.rows.tolist() for batch in plain]
+
+
 def test_different_prompts_are_not_packed_for_ppo(make_config: Any) -> None:
     policy = setup_models(make_config()).policy
     sequences = TokenSequences([torch.arange(n) + 3 for n in (2, 30, 5)], [torch.arange(4)] * 3)

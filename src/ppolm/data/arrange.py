@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -38,12 +39,11 @@ def apart(
     items: Sequence[Answers], token_budget: int, pad_id: int, device: torch.device, read: Read, segments: bool
 ) -> Iterator[Microbatch]:
     """As ``arrange``, with a row of its own for every answer."""
+    flat = TokenSequences(*zip(*((item.prompt, answer) for item in items for answer in item.answers), strict=True))
     first = torch.tensor([0, *(len(item.answers) for item in items)]).cumsum(0).tolist()
-    flat = [(item.prompt, answer) for item in items for answer in item.answers]
-    widths = [len(item.answers) * (len(item.prompt) + max(map(len, item.answers))) for item in items]
-    groups = split_by_tokens(widths, token_budget)
-    together = [[number for i in group for number in range(first[i], first[i + 1])] for group in groups]
-    return TokenSequences(*zip(*flat, strict=True)).padded(together, pad_id, device, read, segments)
+    own, lengths = [range(*pair) for pair in pairwise(first)], flat.lengths(read, segments)
+    groups = split_by_tokens([len(one) * max(lengths[i] for i in one) for one in own], token_budget)
+    return flat.padded([[i for item in group for i in own[item]] for group in groups], pad_id, device, read, segments)
 
 
 def bundled(

@@ -82,19 +82,20 @@ class TokenSequences:
         The last action is nobody's state and is left out, unless its own state is wanted, or ``segments`` are: these
         are always whole, so that what is kept of them serves every use.
         """
-        groups = split_by_tokens(self._lengths(read, segments), token_budget)
+        groups = split_by_tokens(self.lengths(read, segments), token_budget)
         return self.padded(groups, pad_id, device, read, segments)
 
     def padded(
         self, groups: Iterable[list[int]], pad_id: int, device: torch.device, read: Read, segments: bool
     ) -> Iterator[Microbatch]:
         """A padded microbatch for each group of sequences."""
-        lengths = self._lengths(read, segments)
+        lengths = self.lengths(read, segments)
         for indices in groups:
             batch = self._pad(indices, lengths, pad_id, device, read)
             yield dataclasses.replace(batch, segments=self._segments(indices)) if segments else batch
 
-    def _lengths(self, read: Read, segments: bool) -> list[int]:
+    def lengths(self, read: Read, segments: bool) -> list[int]:
+        """Tokens of each sequence that are computed."""
         left_out = 0 if segments or read == "ends" else 1
         pairs = zip(self.contexts, self.actions, strict=True)
         return [len(context) + len(actions) - left_out for context, actions in pairs]
