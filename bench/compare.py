@@ -85,16 +85,16 @@ def run_cases(cases: Sequence[Case], rounds: int, threads: int, limits: dict[str
 
 
 def run_growth(threads: int) -> Iterator[dict[str, Any]]:
-    """Seconds of a step of both sides along every curve."""
+    """What both sides take along every curve."""
     for curve in CURVES:
         print(f"growth: {curve.name}", file=sys.stderr, flush=True)
         points = []
         for value in curve.values:
             flags = [*curve.flags_at(value), "--threads", str(threads)]
-            sides = ("peer", "ours") if curve.peer else ("ours",)
-            found = {side: run(side, flags) for side in sides}
+            found = {"peer": run("peer", flags)} if curve.peer else {}
+            found["ours"] = run(curve.side, flags)
             totals = {side: one["best_step_s"]["total"] for side, one in found.items() if "failed" not in one}
-            points.append({"value": value, **totals})
+            points.append({"value": value} | {side: curve.figure(total, value) for side, total in totals.items()})
         yield {"name": curve.name, "points": points}
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 BASE = {"--shortest": 128, "--longest": 128, "--response": 32, "--batch": 16, "--samples": 1}
+BATCHES = {"--shortest": 32, "--longest": 32, "--response": 16, "--minibatch": 8, "--epochs": 1, "--steps": 2}
+LONG = {"--shortest": 40, "--longest": 40, "--response": 256, "--batch": 32, "--epochs": 1, "--steps": 2}
+SHARED: dict[str, int | str] = {"--shape": "tiny", "--longest": 300, "--response": 2, "--steps": 2}
 COMMON = ["--shape", "small", "--epochs", "2", "--steps", "3"]
 
 
@@ -17,12 +21,20 @@ class Curve:
     values: tuple[int, ...]
     peer: bool = True
     """Whether the peer has such a setting at all; where it has none, it does the same work whatever the value."""
-    more: dict[str, int] = field(default_factory=dict)
+    more: Mapping[str, int | str] = field(default_factory=dict)
+    side: str = "ours"
+    """The program that measures ours."""
+    each: bool = False
+    """Whether milliseconds for each of the values are given, which should stay the same, and not seconds for all."""
 
     def flags_at(self, value: int) -> list[str]:
         """Flags of both sides at one point."""
-        settings = BASE | self.more | dict.fromkeys(self.flags, value)
+        settings = {**BASE, **self.more, **dict.fromkeys(self.flags, value)}
         return [*COMMON, *(str(part) for pair in settings.items() for part in pair)]
+
+    def figure(self, seconds: float, value: int) -> float:
+        """What the table shows of the seconds at one point."""
+        return round(1e3 * seconds / value, 3) if self.each else seconds
 
 
 CURVES = (
@@ -31,4 +43,7 @@ CURVES = (
     Curve("responses", ("--batch",), (8, 16, 32, 64)),
     Curve("samples per prompt", ("--samples",), (1, 2, 4, 8)),
     Curve("layers trained, of 4", ("--layers",), (1, 2, 3, 4), peer=False),
+    Curve("ms per response, in minibatches of 8", ("--batch",), (64, 256, 1024), False, BATCHES, each=True),
+    Curve("samples per prompt of 40, 32 responses of 256", ("--samples",), (1, 4, 32), False, LONG),
+    Curve("ms per prompt, 300 tokens shared", ("--batch",), (250, 500, 1000, 2000), False, SHARED, "shared", True),
 )

@@ -85,7 +85,7 @@ def main() -> None:
             lora_alpha=2 * LORA_R,
             trainable_layers=given.layers,
             batch_size=given.batch,
-            minibatch_size=given.batch,
+            minibatch_size=given.minibatch or given.batch,
             samples_per_prompt=given.samples,
             ppo_epochs=given.epochs,
             microbatch_tokens=given.microbatch_tokens,

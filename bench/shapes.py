@@ -30,6 +30,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     flags.add_argument("--batch", type=int, default=8, help="responses per PPO step")
     flags.add_argument("--samples", type=int, default=1, help="responses per prompt")
     flags.add_argument("--micro", type=int, default=None, help="responses per forward pass of the peer's update")
+    flags.add_argument("--minibatch", type=int, default=None, help="responses per update (ours); all by default")
     flags.add_argument("--epochs", type=int, default=4)
     flags.add_argument("--layers", type=int, default=None, help="top layers that train (ours; the peer trains all)")
     flags.add_argument("--steps", type=int, default=3, help="the first one is not counted")

@@ -13,7 +13,12 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 UV = shlex.split(os.environ.get("UV", "uv"))
 PEER = [*UV, "run", "--no-project", "--quiet", "--with", "trl==1.12.0", "--with", "peft", "--with", "torch"]
-MODULES = {"ours": "bench.ours", "peer": "bench.trl_ppo", "generation": "bench.generation"}
+MODULES = {
+    "ours": "bench.ours",
+    "peer": "bench.trl_ppo",
+    "generation": "bench.generation",
+    "shared": "bench.shared_prefix",
+}
 
 
 def run(side: str, flags: list[str]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bench import compare, decode_profile, generation, ours, sides
+from bench import compare, decode_profile, generation, ours, packing, shared_prefix, sides
 from bench.cases import CASES, GENERATION, LEAN, QUICK
 from bench.compare import limit_shares
 from bench.growth import CURVES
@@ -113,6 +113,32 @@ def test_generation_is_measured_on_both_sides_with_responses_of_different_length
     answer = json.loads(capsys.readouterr().out)
     assert set(answer["tokens_per_second"]) == {"ours", "generate", "generate, no adapter"}
     assert 1 <= answer["mean_length"] < 12
+
+
+def test_packing_is_timed_both_ways_and_as_decided(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(packing, "QUICK", ((40, 8, 4),))
+    monkeypatch.setattr(sys, "argv", ["packing", "--shape", "tiny", "--quick", "--rounds", "1"])
+    packing.main()
+    printed = capsys.readouterr().out
+    assert "| 40, 4 x 8 | 4 |" in printed
+    assert re.search(r"at most [01]\.\d\d times as long", printed)
+
+
+def test_sampling_from_prompts_that_begin_alike_is_timed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = "--shape tiny --batch 5 --longest 9 --response 2 --steps 2 --threads 1"
+    monkeypatch.setattr(sys, "argv", ["shared_prefix", *flags.split()])
+    shared_prefix.main()
+    assert json.loads(capsys.readouterr().out)["best_step_s"]["total"] > 0
+
+
+def test_a_curve_of_a_cost_for_each_shows_milliseconds_and_the_others_seconds() -> None:
+    figures = {curve.name: curve.figure(2.0, 100) for curve in CURVES}
+    assert {figure for name, figure in figures.items() if name.startswith("ms per ")} == {20.0}
+    assert {figure for name, figure in figures.items() if not name.startswith("ms per ")} == {2.0}
 
 
 def test_lengths_to_end_at_repeat_and_differ() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from ppolm.base_setup import BaseModelSetup
 from ppolm.base_setup.capabilities import compare
 from ppolm.base_setup.trial import states_of
 from ppolm.config import SFTConfig
-from ppolm.data.packing import Answers, fill_bins, merge, pack
+from ppolm.data.packing import Answers, fill_bins, pack
 from ppolm.data.sequences import PASS_COST, TokenSequences, cut_middle, split_by_tokens
 from tests.closeness import assert_rounding
 from tests.tiny_models import ARCHITECTURES, make_model_folder
@@ -103,21 +104,6 @@ def test_a_long_prompt_loses_its_middle() -> None:
     assert cut_middle(torch.arange(3), 1).tolist() == [2]
 
 
-def test_a_prompt_is_held_once_for_all_rows_about_it_and_an_answer_once() -> None:
-    first, second, third = ids(5, 6), ids(7), ids(8, 9)
-    rows = [
-        Answers(ids(1, 2), (first, second)),
-        Answers(ids(3), (first,)),
-        Answers(ids(1, 2), (third, first)),
-    ]
-    merged, where = merge(rows, 1000)
-    assert [(item.prompt.tolist(), [answer.tolist() for answer in item.answers]) for item in merged] == [
-        ([1, 2], [[5, 6], [7], [8, 9]]),
-        ([3], [[5, 6]]),
-    ]
-    assert where == [(0, 1), (3,), (2, 0)]
-
-
 def test_packed_rows_are_padded_less_than_rows_of_their_own() -> None:
     lengths = [3, 40, 7, 12, 38, 5, 21, 9, 14, 30]
     items = [Answers(torch.ones(length, dtype=torch.long), (ids(1, 2),)) for length in lengths]
@@ -128,15 +114,6 @@ def test_packed_rows_are_padded_less_than_rows_of_their_own() -> None:
         for batches in (pack(items, 4096, 0, cpu, "actions"), apart.microbatches(4096, 0, cpu))
     )
     assert sum(item.size for item in items) <= packed < 0.85 * alone
-
-
-def test_a_prompt_with_many_answers_does_not_outgrow_the_budget() -> None:
-    rows = [Answers(ids(1, 2, 3), (ids(4, number), ids(5, number, number))) for number in range(20)]
-    merged, where = merge(rows, 20)
-    assert max(item.size for item in merged) <= 20
-    flat = [(item.prompt.tolist(), answer.tolist()) for item in merged for answer in item.answers]
-    for row, places in zip(rows, where, strict=True):
-        assert [flat[place] for place in places] == [(row.prompt.tolist(), answer.tolist()) for answer in row.answers]
 
 
 def padded(groups: list[list[int]], lengths: list[int]) -> int:
@@ -167,3 +144,58 @@ def test_like_lengths_share_a_pass_and_unlike_ones_do_not() -> None:
     assert split_by_tokens([300, 50, 50, 50, 300], 2000) == [[0, 4], [1, 2, 3]]
     assert split_by_tokens([300, 50, 50, 50, 300], 2000, pass_cost=10**6) == [[0, 4, 1, 2, 3]]
     assert split_by_tokens([], 10) == []
+
+
+class CountedInt(int):
+    """A number that counts what is done with it: comparisons and products."""
+
+    uses = 0
+
+    def __lt__(self, other: int) -> bool:
+        CountedInt.uses += 1
+        return int(self) < int(other)
+
+    def __le__(self, other: int) -> bool:
+        CountedInt.uses += 1
+        return int(self) <= int(other)
+
+    def __gt__(self, other: int) -> bool:
+        CountedInt.uses += 1
+        return int(self) > int(other)
+
+    def __mul__(self, other: int) -> int:
+        CountedInt.uses += 1
+        return int(self) * other
+
+
+def uses_of(function: Callable[[list[int]], Any], count: int, largest: int) -> float:
+    """How often each number is used on the way to an answer."""
+    numbers = torch.randint(1, largest, (count,), generator=torch.Generator().manual_seed(0)).tolist()
+    CountedInt.uses = 0
+    function([CountedInt(number) for number in numbers])
+    return CountedInt.uses / count
+
+
+@pytest.mark.parametrize(
+    ("function", "largest"), [(fill_bins, 300), (lambda lengths: split_by_tokens(lengths, 10**5), 3)]
+)
+def test_finding_places_takes_no_more_per_sequence_than_a_few_steps_more_when_there_are_many(
+    function: Callable[[list[int]], Any], largest: int
+) -> None:
+    few, many = (uses_of(function, count, largest) for count in (500, 4000))
+    assert many <= few + 12, "eight times as many: three steps more of each search by halves"
+    assert many < 60
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=40))
+def test_every_sequence_goes_where_it_first_fits(sizes: list[int]) -> None:
+    room: list[int] = []
+    expected: list[list[int]] = []
+    for i in sorted(range(len(sizes)), key=lambda i: (-sizes[i], i)):
+        place = next((b for b, free in enumerate(room) if sizes[i] <= free), len(room))
+        if place == len(room):
+            room.append(max(sizes))
+            expected.append([])
+        room[place] -= sizes[i]
+        expected[place].append(i)
+    assert fill_bins(sizes) == expected

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, cast
@@ -299,3 +299,28 @@ def test_sequences_are_the_prompt_and_its_actions(generated: tuple[SAPairs, list
     pairs, texts = generated
     assert [context.tolist() for context in pairs.sequences.contexts] == [text.prompt_ids for text in texts]
     assert [actions.tolist() for actions in pairs.sequences.actions] == [text.token_ids for text in texts]
+
+
+class CountedIds(list[int]):
+    """Token ids that count how often they are read."""
+
+    reads = 0
+
+    def __iter__(self) -> Iterator[int]:
+        CountedIds.reads += 1
+        return super().__iter__()
+
+
+def test_a_minibatch_touches_its_own_prompts_alone_and_each_only_once_per_table(small: SAPairs) -> None:
+    CountedIds.reads = 0
+    table = replace(small, prompts=[CountedIds([5, 6]), CountedIds([7]), *(CountedIds([i]) for i in range(1000))])
+    for sequence in (0, 1, 0, 1):
+        part = table.with_columns(kl=torch.ones(5)).select([sequence])
+        assert [context.tolist() for context in part.sequences.contexts] == [[[5, 6], [7]][sequence]]
+    assert CountedIds.reads == 2
+
+
+def test_a_table_with_other_prompts_does_not_show_those_of_the_table_it_was_made_of(small: SAPairs) -> None:
+    assert [context.tolist() for context in small.sequences.contexts] == [[5, 6], [7]]
+    other = replace(small, prompts=[[8], [9, 9]])
+    assert [context.tolist() for context in other.sequences.contexts] == [[8], [9, 9]]

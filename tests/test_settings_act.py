@@ -158,6 +158,12 @@ def test_lora_dropout_is_written_into_the_adapters(make_config: MakeConfig, tmp_
     assert 0.25 in ratios  # on as soon as a trainer that wants dropout switches to training mode
 
 
+@acts("plain", "without")
+def test_faster_ways_are_left_out(make_config: MakeConfig) -> None:
+    assert not setup_models(make_config(without=("slot_sampler",))).setup.capabilities.has("slot_sampler")
+    assert setup_models(make_config(plain=True)).setup.capabilities.on == ("library_cache",)
+
+
 @acts("sft_adapter")
 def test_sft_adapter_is_where_the_policy_starts(make_config: MakeConfig, tmp_path: Path) -> None:
     sft = make_sft_adapter(make_config(), tmp_path / "sft")

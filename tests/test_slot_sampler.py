@@ -92,6 +92,42 @@ def test_a_prompt_with_several_samples_is_computed_once(tmp_path: Path, monkeypa
     assert [shape for shape in shapes if shape[1] > 1] == [(3, 9)]
 
 
+class CountedId(int):
+    """A token id that counts how often it is compared."""
+
+    comparisons = 0
+
+    def __eq__(self, other: object) -> bool:
+        CountedId.comparisons += 1
+        return int(self) == other
+
+    def __lt__(self, other: int) -> bool:
+        CountedId.comparisons += 1
+        return int(self) < other
+
+    __hash__ = int.__hash__
+
+
+def test_prompts_that_share_a_beginning_are_told_apart_without_comparing_them_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setup, sampling = make_setup(tmp_path), Sampling(1)
+    shared = [[CountedId(3 + j) for j in range(20)] + [CountedId(4 + i)] for i in range(40) for _ in range(2)]
+    plain = sample_sequences(setup, shared, sampling, uniforms(80))
+    CountedId.comparisons = 0
+    sampler = SlotSampler(setup, shared, sampling, uniforms(80))
+    shapes = count_forwards(sampler, monkeypatch)
+    assert_same(sampler.sample(), plain)
+    assert CountedId.comparisons == 0
+    assert shapes == [(40, 21)]
+
+
+def test_prompts_enter_long_ones_first_then_in_the_order_of_their_ids(tmp_path: Path) -> None:
+    given = [[7, 300], [7, 4], [9], [7, 4], [1, 2, 3], [7, 299]]
+    sampler = SlotSampler(make_setup(tmp_path), given, Sampling(NEW_TOKENS), uniforms(6))
+    assert sampler.waiting[::-1] == [4, 1, 3, 5, 0, 2]
+
+
 def test_finished_responses_leave_and_waiting_prompts_enter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     setup = make_setup(tmp_path, eos_bias=5.0)
     width = max(LENGTHS) + NEW_TOKENS

@@ -98,8 +98,9 @@ def has_transposed_weights(model: nn.Module) -> bool:
 def new_lora_config(config: ModelSettings, model: PreTrainedModel) -> LoraConfig:
     """The LoRA shape that the configuration asks for."""
     targets = list(config.lora_target_modules)
-    # PPO uses no dropout, and PEFT refuses any for mixtures of experts.
-    dropout = 0.0 if isinstance(config, PPOConfig) else config.lora_dropout
+    experts = any(weight.dim() > 2 for weight in model.parameters())
+    # PEFT refuses dropout on weights that hold several experts, and PPO uses none.
+    dropout = 0.0 if experts and isinstance(config, PPOConfig) else config.lora_dropout
     shape: dict[str, Any] = {"r": config.lora_r, "lora_alpha": config.lora_alpha, "lora_dropout": dropout}
     shape["exclude_modules"] = special_layers(model) or None
     if config.trainable_layers is None:

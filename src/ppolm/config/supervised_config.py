@@ -38,7 +38,7 @@ class SupervisedConfig(ModelSettings):
     microbatch_tokens: int = 4096
     """Padded tokens per forward pass. Bounds memory; changes neither losses nor gradients."""
     packing: bool = True
-    """Short rows side by side in one sequence, a prompt once for all its answers in a batch. Exact but for dropout."""
+    """Rows side by side, a prompt once for several answers, where that costs less. Exact but for dropout."""
     shuffle: Literal["prompts", "rows"] = "prompts"
     """Rows of one prompt follow each other, so that its tokens are computed once; or each row comes on its own."""
     learning_rate: float = 2e-4

@@ -6,14 +6,13 @@ what it would be alone.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from ppolm.data.sequences import Microbatch, Read, TokenSequences, segments_of, split_by_tokens
+from ppolm.data.sequences import Microbatch, Read, segments_of, split_by_tokens
 
 
 @dataclass(frozen=True)
@@ -48,77 +47,26 @@ def pack(
         yield _microbatch([[(items[i], starts[i]) for i in bins[b]] for b in group], pad_id, device, read)
 
 
-def merge(items: Sequence[Answers], token_budget: int) -> tuple[list[Answers], list[tuple[int, ...]]]:
-    """Items about one prompt as one, each answer once; and where each given item's answers are among all answers.
-
-    An item that would outgrow the budget is left as it is and the next one begun, so that memory stays bounded however
-    many answers a prompt has. The answers of a given item stay together.
-    """
-    merged: list[tuple[Tensor, dict[tuple[int, ...], Tensor]]] = []
-    current: dict[tuple[int, ...], int] = {}
-    homes: list[int] = []
-    for item in items:
-        key, answers = tuple(item.prompt.tolist()), {tuple(answer.tolist()): answer for answer in item.answers}
-        if key in current:
-            prompt, held = merged[current[key]]
-            fits = len(prompt) + sum(map(len, (held | answers).values())) <= token_budget
-        if key not in current or not fits:
-            current[key] = len(merged)
-            merged.append((item.prompt, {}))
-        merged[current[key]][1].update(answers)
-        homes.append(current[key])
-    place: dict[tuple[int, tuple[int, ...]], int] = {}
-    for home, (_, answers) in enumerate(merged):
-        place.update({(home, key): len(place) + i for i, key in enumerate(answers)})
-    where = [
-        tuple(place[home, tuple(answer.tolist())] for answer in item.answers)
-        for home, item in zip(homes, items, strict=True)
-    ]
-    return [Answers(prompt, tuple(answers.values())) for prompt, answers in merged], where
-
-
-def shares_prompts(sequences: TokenSequences) -> bool:
-    """Whether a prompt has several answers."""
-    return len({context.numpy().tobytes() for context in sequences.contexts}) < len(sequences.contexts)
-
-
-def pack_sequences(
-    sequences: TokenSequences, token_budget: int, pad_id: int, device: torch.device, read: Read
-) -> Iterator[Microbatch]:
-    """As ``TokenSequences.microbatches``, with every prompt held once for all its answers that fit the budget."""
-    groups: dict[bytes, list[list[int]]] = {}
-    sizes: dict[bytes, int] = {}
-    for i, (context, actions) in enumerate(zip(sequences.contexts, sequences.actions, strict=True)):
-        key = context.numpy().tobytes()
-        if key not in groups or sizes[key] + len(actions) > token_budget:
-            groups.setdefault(key, []).append([])
-            sizes[key] = len(context)
-        groups[key][-1].append(i)
-        sizes[key] += len(actions)
-    order = [group for lists in groups.values() for group in lists]
-    items = [Answers(sequences.contexts[one[0]], tuple(sequences.actions[i] for i in one)) for one in order]
-    places = [
-        torch.tensor([i]) if read == "ends" else torch.arange(sequences.starts[i], sequences.starts[i + 1])
-        for one in order
-        for i in one
-    ]
-    flat = torch.cat(places)
-    for batch in pack(items, token_budget, pad_id, device, read):
-        yield dataclasses.replace(batch, rows=flat[batch.rows])
-
-
 def fill_bins(sizes: Sequence[int]) -> list[list[int]]:
-    """Indices in bins that are no wider than the largest size: the longest first, each where it first fits."""
-    capacity = max(sizes, default=0)
+    """Indices in bins that are no wider than the largest size: the longest first, each where it first fits.
+
+    A tree over the bins holds the most room of each half, so that finding a bin takes log n steps.
+    """
+    capacity, leaves = max(sizes, default=0), 1 << max(len(sizes) - 1, 0).bit_length()
+    room = [capacity] * (2 * leaves)  # room[1] is the root, the halves of room[n] are room[2n] and room[2n + 1]
     bins: list[list[int]] = []
-    room: list[int] = []
     for i in sorted(range(len(sizes)), key=lambda i: (-sizes[i], i)):
-        place = next((b for b, free in enumerate(room) if sizes[i] <= free), len(bins))
-        if place == len(bins):
+        node = 1
+        while node < leaves:
+            node *= 2
+            node += room[node] < sizes[i]
+        if node - leaves == len(bins):
             bins.append([])
-            room.append(capacity)
-        bins[place].append(i)
-        room[place] -= sizes[i]
+        bins[node - leaves].append(i)
+        room[node] -= sizes[i]
+        while node > 1:
+            node //= 2
+            room[node] = max(room[2 * node], room[2 * node + 1])
     return bins
 
 
@@ -151,7 +99,7 @@ def _microbatch(rows: list[list[tuple[Answers, int]]], pad_id: int, device: torc
                 else:
                     places = torch.tensor([end - 1])  # of an empty answer: the prompt's last token
                 states.append(places + number * width)
-                actions.append(answer if read == "actions" else answer[-1:])
+                actions.append(answer if read == "actions" else input_ids[number, end - 1 : end])
                 wanted.append(torch.arange(len(places)) + start)
                 start += len(places)
                 at = end

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from bisect import bisect
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -81,12 +82,23 @@ class TokenSequences:
         The last action is nobody's state and is left out, unless its own state is wanted, or ``segments`` are: these
         are always whole, so that what is kept of them serves every use.
         """
-        left_out = 0 if segments or read == "ends" else 1
-        pairs = zip(self.contexts, self.actions, strict=True)
-        lengths = [len(context) + len(actions) - left_out for context, actions in pairs]
-        for indices in split_by_tokens(lengths, token_budget):
+        groups = split_by_tokens(self.lengths(read, segments), token_budget)
+        return self.padded(groups, pad_id, device, read, segments)
+
+    def padded(
+        self, groups: Iterable[list[int]], pad_id: int, device: torch.device, read: Read, segments: bool
+    ) -> Iterator[Microbatch]:
+        """A padded microbatch for each group of sequences."""
+        lengths = self.lengths(read, segments)
+        for indices in groups:
             batch = self._pad(indices, lengths, pad_id, device, read)
             yield dataclasses.replace(batch, segments=self._segments(indices)) if segments else batch
+
+    def lengths(self, read: Read, segments: bool) -> list[int]:
+        """Tokens of each sequence that are computed."""
+        left_out = 0 if segments or read == "ends" else 1
+        pairs = zip(self.contexts, self.actions, strict=True)
+        return [len(context) + len(actions) - left_out for context, actions in pairs]
 
     def _pad(self, indices: list[int], lengths: list[int], pad_id: int, device: torch.device, read: Read) -> Microbatch:
         width = max(lengths[i] for i in indices)
@@ -102,7 +114,7 @@ class TokenSequences:
             else:
                 state_index.append(torch.tensor([row * width + lengths[i] - 1]))
                 rows.append(torch.tensor([i]))
-                read_actions.append(actions[-1:])
+                read_actions.append(input_ids[row, lengths[i] - 1 : lengths[i]])
         return Microbatch(
             input_ids=input_ids.to(device),
             state_index=torch.cat(state_index).to(device),
@@ -147,17 +159,30 @@ def split_by_tokens(lengths: Sequence[int], token_budget: int, pass_cost: int = 
     Of all ways to cut the sorted lengths, the one with the fewest tokens, padding included, and passes.
     """
     order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
-    widths = np.array([lengths[i] for i in order], dtype=np.int64)
-    # cheapest[n]: the cost of the first n in the best groups; begins[n]: where the last of these groups begins.
-    cheapest, begins = np.zeros(len(order) + 1, dtype=np.int64), [0]
-    first = 0  # where the last group may begin at all
+    widths, cheapest = [lengths[i] for i in order], [0]  # cheapest[n]: the cost of the first n in the best groups
+
+    def cost(begin: int, end: int) -> float:
+        """Of the first ``end``, if their last group begins at ``begin``; beyond the budget a later one wins."""
+        tokens = widths[begin] * (end - begin)
+        if tokens > token_budget and end - begin > 1:
+            return 1e30 * (len(order) - begin)
+        return cheapest[begin] + tokens + pass_cost
+
+    # Widths fall, so a later beginning that is cheaper for one end is cheaper for all later ends. Each beginning is
+    # the best for a stretch of ends, which it takes from the ones before: no end has to try all beginnings.
+    stretches, begins = deque([(1, 0)]), [0]  # (first end, beginning); begins[n]: where the last group of n begins
     for end in range(1, len(order) + 1):
-        while first < end - 1 and widths[first] * (end - first) > token_budget:
-            first += 1
-        starts = np.arange(first, end)
-        costs = cheapest[starts] + widths[starts] * (end - starts)
-        begins.append(int(starts[costs.argmin()]))
-        cheapest[end] = costs.min() + pass_cost
+        if len(stretches) > 1 and stretches[1][0] == end:
+            stretches.popleft()
+        begins.append(stretches[0][1])
+        cheapest.append(int(cost(begins[end], end)))
+        while stretches[-1][0] > end and cost(end, stretches[-1][0]) < cost(stretches[-1][1], stretches[-1][0]):
+            stretches.pop()
+        first, before = stretches[-1]
+        later = range(max(first, end) + 1, len(order) + 1)
+        taken = bisect(later, False, key=lambda to: cost(end, to) < cost(before, to))
+        if taken < len(later):
+            stretches.append((later[taken], end))
     groups, end = [], len(order)
     while end:
         groups.append(order[begins[end] : end])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from ppolm.base_setup import AdapterSet
-from ppolm.data.packing import pack_sequences, shares_prompts
+from ppolm.data.arrange import apart, arrange
+from ppolm.data.layout import Cost
+from ppolm.data.packing import Answers
 from ppolm.data.sequences import Microbatch, Read, TokenSequences
 
 
@@ -42,15 +44,26 @@ class BaseModel:
             return trunk.finish(batch)
         return self.setup.wanted_states(batch.input_ids, batch)
 
+    def passes(
+        self, items: Sequence[Answers], token_budget: int, read: Read, packs: bool | None = None
+    ) -> Iterator[Microbatch]:
+        """Forward passes over prompts with their answers, packed where the model takes it and it costs less."""
+        place = (token_budget, self.setup.tokenizer.pad_id, self.setup.device, read, self.adapters.trunk is not None)
+        if self.adapters.packs_prompts if packs is None else packs:
+            trunk = self.adapters.trunk
+            skipped = trunk.depth if trunk is not None and self.first_block >= trunk.depth else 0
+            return arrange(items, *place, Cost.of(self.setup.text_config, skipped))
+        return apart(items, *place)
+
     def microbatches(
         self, sequences: TokenSequences, token_budget: int, read: Read = "actions"
     ) -> Iterator[Microbatch]:
-        """All sequences within a budget of tokens per forward pass, a prompt once for all its answers if possible."""
-        place = (token_budget, self.setup.tokenizer.pad_id, self.setup.device)
+        """All sequences within a budget of tokens per forward pass, a prompt once for several answers if it pays."""
+        pairs = zip(sequences.contexts, sequences.actions, strict=True)
+        shared = len({context.numpy().tobytes() for context in sequences.contexts}) < len(sequences.contexts)
         longest = max(map(len, sequences.contexts)) + max(map(len, sequences.actions))
-        if self.adapters.packs(longest) and shares_prompts(sequences):
-            return pack_sequences(sequences, *place, read)
-        return sequences.microbatches(*place, read, segments=self.adapters.trunk is not None)
+        packs = shared and self.adapters.packs(longest)  # for the sake of padding alone a row is not worth a mask
+        return self.passes([Answers(context, (actions,)) for context, actions in pairs], token_budget, read, packs)
 
     @torch.no_grad()
     def score(

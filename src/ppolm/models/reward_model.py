@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ppolm.base_setup import AdapterSet
-from ppolm.data.packing import Answers, merge, pack
+from ppolm.data.packing import Answers
 from ppolm.data.prompts import preview
 from ppolm.data.sequences import TokenSequences, cut_middle
 from ppolm.errors import ModelError, RewardError
@@ -19,8 +19,6 @@ from ppolm.models.scalar_head import ScalarHead
 
 NORM_FILE = "reward.json"
 LIMITS = ("max_tokens", "max_prompt_tokens")
-PACKED_AT_ONCE = 1024
-"""Texts that are packed together: finding places for all of a large file at once would take longer than reading it."""
 
 
 class RewardModel(BaseModel):
@@ -74,34 +72,22 @@ class RewardModel(BaseModel):
         raw = self.score(sequences, self.token_budget, lambda batch: self.head(self.states(batch)), "ends")
         return (raw - self.mean) / self.std
 
-    def last_states(self, sequences: Sequence[Tensor]) -> Tensor:
-        """Hidden states [S, d] that the head reads, with gradients of all of them if the role is trainable."""
-        together = max(map(len, sequences)) * len(sequences)
-        place = (together, self.setup.tokenizer.pad_id, self.setup.device)
-        batches = list(_whole(sequences).microbatches(*place, "ends"))
-        states = torch.cat([self.states(batch) for batch in batches])
-        return states[torch.cat([batch.rows for batch in batches]).argsort().to(states.device)]
-
     def score_texts(self, prompts: Sequence[object], responses: Sequence[str]) -> list[float]:
         """Raw scores, on the scale on which σ(s₁ − s₂) is the probability that the first of two answers wins.
 
-        A prompt is computed once for all its responses, if the model takes packed sequences.
+        A prompt is computed once for several responses, if the model takes packed sequences and it costs less.
         """
         items = [self.encode(*pair) for pair in zip(prompts, responses, strict=True)]
-        if self.setup.capabilities.masks("packed_prompts", max(item.size for item in items)):
-            chunks = [items[start : start + PACKED_AT_ONCE] for start in range(0, len(items), PACKED_AT_ONCE)]
-            return torch.cat([self._packed_scores(chunk) for chunk in chunks]).tolist()
-        scores = self.scores([torch.cat([item.prompt, *item.answers]) for item in items])
-        return (scores * self.std + self.mean).tolist()
+        packs = self.setup.capabilities.masks("packed_prompts", max(item.size for item in items))
+        return self._raw_scores(items, packs).tolist()
 
     @torch.no_grad()
-    def _packed_scores(self, items: Sequence[Answers]) -> Tensor:
+    def _raw_scores(self, items: Sequence[Answers], packs: bool) -> Tensor:
         self.activate()
-        merged, where = merge(items, self.token_budget)
-        scores = torch.empty(sum(len(item.answers) for item in merged))
-        for batch in pack(merged, self.token_budget, self.setup.tokenizer.pad_id, self.setup.device, "ends"):
+        scores = torch.empty(len(items))
+        for batch in self.passes(items, self.token_budget, "ends", packs):
             scores[batch.rows] = self.head(self.states(batch)).float().cpu()
-        return scores[[place for places in where for place in places]]
+        return scores
 
     def set_scale(self, references: TokenSequences | Sequence[Tensor]) -> None:
         """Normalise so that scores of reference responses have mean 0 and deviation 1."""

@@ -6,11 +6,12 @@ import hashlib
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ppolm.config import PPOConfig
 from ppolm.data.prompts import Prompt, as_prompts
@@ -30,6 +31,8 @@ class PromptSchedule:
     num_epochs: int
     max_steps: int | None
     seed: int
+    _orders: dict[int, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """The orders of the epochs that the last batch was taken from: the next one mostly is, too."""
 
     @property
     def total_steps(self) -> int:
@@ -45,11 +48,14 @@ class PromptSchedule:
         """The prompts of PPO step ``step`` (from 0)."""
         start, end = step * self.per_step, min((step + 1) * self.per_step, self.num_epochs * len(self.train))
         places = [divmod(position, len(self.train)) for position in range(start, end)]
-        orders = {epoch: self._order(epoch) for epoch in {epoch for epoch, _ in places}}
-        return [self.train[orders[epoch][place]] for epoch, place in places]
+        orders = {epoch: self._order(epoch) for epoch in dict.fromkeys(epoch for epoch, _ in places)}
+        self._orders.clear()
+        self._orders.update(orders)
+        return [self.train[int(orders[epoch][place])] for epoch, place in places]
 
-    def _order(self, epoch: int) -> list[int]:
-        return torch.randperm(len(self.train), generator=seeded(self.seed, epoch)).tolist()
+    def _order(self, epoch: int) -> Tensor:
+        known = self._orders.get(epoch)
+        return torch.randperm(len(self.train), generator=seeded(self.seed, epoch)) if known is None else known
 
     @cached_property
     def fingerprint(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -34,7 +35,12 @@ class SlotSampler:
         self, setup: BaseModelSetup, prompts: Sequence[Sequence[int]], sampling: Sampling, uniforms: Tensor
     ) -> None:
         self.setup, self.sampling = setup, sampling
-        self.prompts = [tuple(prompt) for prompt in prompts]
+        # As bytes, high ones first: they sort as the ids do, are compared at once, and remember their hash.
+        keys = [np.array(prompt, dtype=">i8").tobytes() for prompt in prompts]
+        numbers = {key: i for i, key in enumerate(sorted(set(keys), key=lambda key: (-len(key), key)))}
+        self.numbers = [numbers[key] for key in keys]
+        """The number of each response's prompt among the different ones, long ones first."""
+        self.prompts = [torch.from_numpy(np.frombuffer(key, dtype=">i8").astype(np.int64)) for key in numbers]
         self.device = setup.device
         self.uniforms = uniforms.to(self.device, exact_dtype(self.device))
         self.eos_ids = torch.tensor(setup.tokenizer.eos_ids, dtype=torch.long, device=self.device)
@@ -48,7 +54,7 @@ class SlotSampler:
         self.layers = DecodeLayers() if pays else None
         self.cache = SlotCache(min(count, max(1, sampling.batch_tokens // width)), width)
         # Long prompts first, the same prompts side by side, otherwise as given.
-        self.waiting = sorted(range(count), key=lambda i: (-len(prompts[i]), self.prompts[i], i), reverse=True)
+        self.waiting = sorted(range(count), key=lambda i: (self.numbers[i], i), reverse=True)
         self.owners = torch.empty(0, dtype=torch.long, device=self.device)
         """The response that each computed row belongs to."""
         self.columns = torch.empty(0, dtype=torch.long, device=self.device)
@@ -72,20 +78,22 @@ class SlotSampler:
         free = self.cache.rows - len(self.owners)
         if not self.waiting or free == 0:
             return
-        entering = [self.waiting.pop() for _ in range(min(free, len(self.waiting)))]
-        unique = list(dict.fromkeys(self.prompts[i] for i in entering))
-        for group in split_by_tokens([len(prompt) for prompt in unique], PROMPT_TOKENS):
-            prompts = [unique[i] for i in group]
-            self._read([i for i in entering if self.prompts[i] in prompts], prompts)
+        entering: dict[int, list[int]] = {}
+        for _ in range(min(free, len(self.waiting))):
+            response = self.waiting.pop()
+            entering.setdefault(self.numbers[response], []).append(response)
+        prompts = list(entering)
+        for group in split_by_tokens([len(self.prompts[number]) for number in prompts], PROMPT_TOKENS):
+            self._read({prompts[i]: entering[prompts[i]] for i in group})
 
-    def _read(self, entering: list[int], prompts: list[tuple[int, ...]]) -> None:
+    def _read(self, responses: dict[int, list[int]]) -> None:
         """Compute prompts, give their keys and values a row for each response, and choose the first tokens."""
-        place = {prompt: number for number, prompt in enumerate(prompts)}
-        lengths = torch.tensor([len(prompt) for prompt in prompts], device=self.device)
-        input_ids = torch.full((len(prompts), int(lengths.max())), self.setup.tokenizer.pad_id, dtype=torch.long)
-        for row, prompt in enumerate(prompts):
-            input_ids[row, : len(prompt)] = torch.tensor(prompt)
-        source = torch.tensor([place[self.prompts[i]] for i in entering], device=self.device)
+        lengths = torch.tensor([len(self.prompts[number]) for number in responses], device=self.device)
+        input_ids = torch.full((len(responses), int(lengths.max())), self.setup.tokenizer.pad_id, dtype=torch.long)
+        for row, number in enumerate(responses):
+            input_ids[row, : len(self.prompts[number])] = self.prompts[number]
+        entering = [response for own in responses.values() for response in own]
+        source = torch.tensor([row for row, own in enumerate(responses.values()) for _ in own], device=self.device)
         rows = torch.arange(len(entering), device=self.device) + len(self.owners)
         self.cache.begin_prompts(rows, source)
         ends, positions = (lengths - 1)[:, None], torch.arange(input_ids.shape[1], device=self.device)[None]

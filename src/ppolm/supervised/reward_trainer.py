@@ -15,8 +15,8 @@ from torch import Tensor
 from ppolm.base_setup import AdapterSet, BaseModelSetup, new_lora_config
 from ppolm.config import RewardConfig
 from ppolm.data.examples import Demonstration, Judgement, Preference, Rating
-from ppolm.data.packing import Answers, merge, pack
-from ppolm.data.sequences import Microbatch, TokenSequences, split_by_tokens
+from ppolm.data.packing import Answers
+from ppolm.data.sequences import Microbatch, TokenSequences
 from ppolm.errors import DataError
 from ppolm.models import RewardModel
 from ppolm.supervised.head_fit import fit_head
@@ -126,32 +126,19 @@ class RewardTrainer(SupervisedTrainer[JudgedAnswers]):
         return weighted_loss(judgements, scores, self.scale, self.config.margin, self.config.centre_coef)
 
     def microbatches(self, rows: Sequence[JudgedAnswers]) -> Iterable[Microbatch]:
-        """A prompt once for all its answers, an answer once for all rows about it."""
-        budget, setup = self.config.microbatch_tokens, self.model.setup
-        items, _ = merge([row.answers for row in rows], budget)
-        return pack(items, budget, setup.tokenizer.pad_id, setup.device, "ends")
+        """Both answers of a row in one pass; a prompt once for several answers where it costs less."""
+        return self.model.passes([row.answers for row in rows], self.config.microbatch_tokens, "ends")
 
     def _parts(self, rows: Sequence[JudgedAnswers]) -> Iterator[Part]:
-        budget = self.config.microbatch_tokens
-        if not self.packing:
-            widths = [len(row.answers.answers) * _longest(row.answers) for row in rows]
-            for group in split_by_tokens(widths, budget):
-                yield group, partial(self._padded_states, [rows[i] for i in group])
-            return
-        _, where = merge([row.answers for row in rows], budget)
+        owners = [(i, number) for i, row in enumerate(rows) for number in range(len(row.answers.answers))]
         for batch in self.microbatches(rows):
-            place = {answer: position for position, answer in enumerate(batch.rows.tolist())}
-            present = [i for i in range(len(rows)) if where[i][0] in place]
-            order = [place[where[i][number]] for number in (0, 1) for i in present if number < len(where[i])]
-            yield present, partial(self._packed_states, batch, order)
+            places = {owners[answer]: place for place, answer in enumerate(batch.rows.tolist())}
+            present = sorted(i for i, number in places if number == 0)
+            order = [places[i, number] for number in (0, 1) for i in present if (i, number) in places]
+            yield present, partial(self._states, batch, order)
 
-    def _packed_states(self, batch: Microbatch, order: list[int]) -> Tensor:
+    def _states(self, batch: Microbatch, order: list[int]) -> Tensor:
         return self.model.states(batch)[order]
-
-    def _padded_states(self, rows: list[JudgedAnswers]) -> Tensor:
-        """Of rows that do not share sequences."""
-        answers = [(row.answers, number) for number in (0, 1) for row in rows if number < len(row.answers.answers)]
-        return self.model.last_states([torch.cat([one.prompt, one.answers[number]]) for one, number in answers])
 
     @torch.no_grad()
     def measure(self) -> dict[str, float]:
@@ -219,7 +206,3 @@ def mean_confidence(rows: Sequence[JudgedAnswers], name: str) -> float:
 
 def _demonstration(row: Demonstration) -> Any:
     return row.prompt, (row.completion,)
-
-
-def _longest(answers: Answers) -> int:
-    return len(answers.prompt) + max(map(len, answers.answers))

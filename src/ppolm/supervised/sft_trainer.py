@@ -11,8 +11,8 @@ from torch import Tensor
 from ppolm.base_setup import AdapterSet, BaseModelSetup, new_lora_config
 from ppolm.config import SFTConfig
 from ppolm.data.examples import Demonstration
-from ppolm.data.packing import Answers, pack
-from ppolm.data.sequences import Microbatch, TokenSequences
+from ppolm.data.packing import Answers
+from ppolm.data.sequences import Microbatch
 from ppolm.models.full_model import FullModel
 from ppolm.models.language_model import LanguageModel
 from ppolm.supervised.supervised_trainer import SupervisedTrainer
@@ -66,9 +66,5 @@ class SFTTrainer(SupervisedTrainer[Answers]):
         return -self.model.token_logprobs(batch, temperature=1.0)[0].sum()
 
     def microbatches(self, rows: Sequence[Answers]) -> Iterable[Microbatch]:
-        """Rows side by side, or padded."""
-        setup = self.model.setup
-        place = (self.config.microbatch_tokens, setup.tokenizer.pad_id, setup.device)
-        if self.packing:
-            return pack(rows, *place, "actions")
-        return TokenSequences([row.prompt for row in rows], [row.answers[0] for row in rows]).microbatches(*place)
+        """A prompt once for several completions, rows side by side, or padded: whichever costs least."""
+        return self.model.passes(rows, self.config.microbatch_tokens, "actions")

@@ -17,7 +17,8 @@ from torch import Tensor
 from tqdm import tqdm
 
 from ppolm.config import SupervisedConfig
-from ppolm.data.packing import Answers, merge
+from ppolm.data.layout import topics
+from ppolm.data.packing import Answers
 from ppolm.data.sequences import Microbatch
 from ppolm.errors import TrainingDivergedError
 from ppolm.models.base_model import BaseModel
@@ -30,7 +31,7 @@ from ppolm.training.updater import Updater
 
 log = logging.getLogger(__name__)
 READ_AT_ONCE = 1024
-"""Rows that are packed together when all are read: finding places for a large file at once would take longer."""
+"""Rows that are arranged together when all are read; the bar moves after each such part."""
 
 Row = TypeVar("Row")
 
@@ -88,7 +89,8 @@ class SupervisedTrainer(Generic[Row]):
         if adapters.trunk is None:
             return
         chunks = [rows[start : start + READ_AT_ONCE] for start in range(0, len(rows), READ_AT_ONCE)]
-        tokens = sum(item.size for chunk in chunks for item in merge(list(map(self.answers_of, chunk)), 10**9)[0])
+        found = [topic for chunk in chunks for topic in topics(list(map(self.answers_of, chunk)))]
+        tokens = sum(topic.prompt + sum(topic.answers) for topic in found)
         if not self.packing or adapters.trunk.size(tokens) > adapters.trunk.budget:
             if self.packing:
                 needed = adapters.trunk.size(tokens) / 2**20

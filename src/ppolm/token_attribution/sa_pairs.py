@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ppolm.data.sequences import TokenSequences
 from ppolm.token_attribution.extractor import action_text, state_text
+from ppolm.token_attribution.prompt_ids import PromptIds
 
 if TYPE_CHECKING:
     from ppolm.base_setup import TokenizerSetup
@@ -39,6 +40,10 @@ class SAPairs(Sequence[Mapping[str, Any]]):
     """For the text of states and actions."""
     literal: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     """Columns that are not numbers, kept as they came."""
+
+    def __post_init__(self) -> None:
+        # What ``replace`` makes of this table then shares the tensors of its prompts.
+        object.__setattr__(self, "prompts", PromptIds.of(self.prompts))
 
     # ---- a sequence of mappings ---------------------------------------------------------------------------------
 
@@ -114,15 +119,16 @@ class SAPairs(Sequence[Mapping[str, Any]]):
             raise ValueError(
                 "These pairs carry text but no token ids, so no model can read them. Use generate_sequences."
             )
-        prompts = [torch.tensor(list(ids)) for ids in self.prompts]
-        owners = self.columns["prompt_idx"][self.offsets[:-1]].tolist()
-        return TokenSequences([prompts[owner] for owner in owners], self.per_sequence("action_id"))
+        prompts, owners = PromptIds.of(self.prompts), self.columns["prompt_idx"][self.offsets[:-1]].tolist()
+        return TokenSequences([prompts.tensor(owner) for owner in owners], self.per_sequence("action_id"))
 
     def select(self, sequences: Sequence[int] | Tensor) -> SAPairs:
         """A table of the given sequences, in the given order; or of those where a mask [S] is True."""
         wanted = sequences if isinstance(sequences, Tensor) else torch.tensor(list(sequences), dtype=torch.long)
-        chosen = torch.arange(self.num_sequences)[wanted]
-        starts, lengths = self.offsets[chosen], self.lengths[chosen]
+        chosen = wanted.nonzero().squeeze(-1) if wanted.dtype == torch.bool else wanted
+        # Nothing here is as long as the whole table: a step selects from it once for every minibatch.
+        starts = self.offsets[:-1][chosen]
+        lengths = self.offsets[1:][chosen] - starts
         offsets = torch.cat([torch.zeros(1, dtype=torch.long), lengths.cumsum(0)])
         rows = torch.arange(int(offsets[-1])) + torch.repeat_interleave(starts - offsets[:-1], lengths)
         return replace(
