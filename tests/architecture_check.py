@@ -83,7 +83,8 @@ def _compare(models: Models, folder: Path, place: Path) -> Outcome:
     }
     found = models.setup.capabilities
     models.adapters.activate(None)
-    trunk = trunk_refusal(models.setup, Trunk(models.setup, find_blocks(models.setup.causal_lm)[1], 1, 0)) is None
+    blocks = find_blocks(models.setup.causal_lm)[1]
+    trunk = len(blocks) > 1 and trunk_refusal(models.setup, Trunk(models.setup, blocks, 1, 0)) is None
     on = tuple(path for path in found.on if path != "shared_trunk" or trunk)
     return Outcome(off=off, on=on, sampler=found.sampler_for(17 + NEW_TOKENS))
 
