@@ -114,7 +114,7 @@ class SupervisedTrainer(Generic[Row]):
         """Train to the end, or until validation stops improving; leaves the best weights in the model.
 
         ``checkpoint`` is a folder for what is needed to go on after an interruption; if it exists, training goes on
-        from there, bit for bit.
+        from there: bit for bit on the same device, and but for rounding and dropout on another.
         """
         config, total = self.config, self.total_steps
         with torch.random.fork_rng():
