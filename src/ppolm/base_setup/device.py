@@ -38,7 +38,8 @@ def resolve_dtype(
     """``auto``: bfloat16 where CUDA has it; on a CPU for large models, if it is faster or memory is short."""
     if name == "auto":
         if device.type == "cuda":
-            fast = torch.cuda.is_bf16_supported()
+            # Older devices, such as T4 and V100, only imitate bfloat16: slower than float32, and less precise.
+            fast = torch.cuda.is_bf16_supported(including_emulation=False)
         else:
             fast = device.type == "cpu" and cpu_has_bfloat16() and _pays(parameters())
         return torch.bfloat16 if fast else torch.float32
