@@ -21,9 +21,9 @@ from tests.conftest import ROOT
 DEVICES = ("cuda:0", "mps:0")
 SCENARIOS = ("sft", "reward", "readiness", "ppo", "resume", "generate", "fallbacks")
 BUDGET = {
-    "ten_tokens": {"reads": 70, "writes": 0},
-    "policy_update": {"reads": 22, "writes": 16},
-    "value_update": {"reads": 10, "writes": 14},
+    "ten_tokens": {"reads": 10, "writes": 0},
+    "policy_update": {"reads": 2, "writes": 12},
+    "value_update": {"reads": 2, "writes": 12},
     "microbatches": {"of_an_update": 2},
 }
 """How often the host waits for the device. These numbers may fall, and never rise."""

@@ -179,18 +179,10 @@ class SupervisedTrainer(Generic[Row]):
         self.updater.set_learning_rate(factor)
         self.model.activate(trainable=True)
         self.model.setup.causal_lm.train()  # dropout belongs here
-        losses: list[float] = []
-        batches, loss = self.batch(rows)
-
-        def counted(batch: Any) -> Tensor:
-            part = loss(batch)
-            losses.append(float(part.detach()))
-            return part
-
-        self.updater.update(batches, counted)
+        self.updater.update(*self.batch(rows))
         self.model.setup.causal_lm.eval()
         self.step += 1
-        return sum(losses)
+        return sum(self.updater.losses)
 
     def _validate(self) -> None:
         """Measure, and keep these weights if they are the best so far."""
