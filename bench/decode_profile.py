@@ -61,7 +61,7 @@ def main() -> None:
         models = our_models(folder, given)
     prompts = make_prompts(given.shape, given.batch, given.shortest, given.longest)
     uniforms = 0.01 + 0.89 * torch.rand(given.batch, given.response, dtype=torch.float64)
-    plain = slot_sampler.choose_tokens
+    plain = slot_sampler.choose_unchecked
 
     def choose(*args: object) -> object:
         with record_function("choice"):
@@ -69,7 +69,7 @@ def main() -> None:
 
     models.policy.activate()
     sampler = Watched(models.setup, prompts, Sampling(given.response, temperature=TEMPERATURE), uniforms)
-    with patch.object(slot_sampler, "choose_tokens", choose):
+    with patch.object(slot_sampler, "choose_unchecked", choose):
         sampler.sample()
     sampler.watch.stop()
     found = {event.key: event for event in sampler.watch.key_averages()}

@@ -13,7 +13,7 @@ from ppolm.advantage.ragged import discounted_suffix_sums
 from ppolm.reward_kl.kl_divergence import estimate_kl
 from ppolm.training.policy_loss import ppo_clip_loss
 from ppolm.training.policy_ratio import approx_kl, is_clipped, policy_ratio
-from ppolm.training.running_means import RunningMeans
+from ppolm.training.running_means import DeferredMeans, RunningMeans
 from ppolm.training.schedule import learning_rate_factor
 from ppolm.training.value_loss import explained_variance
 
@@ -135,3 +135,15 @@ def test_running_means_are_weighted_and_nan_without_values() -> None:
     means.add({"loss": 5.0, "norm": 2.0}, weight=1)
     assert means.means() == {"loss": 2.0, "norm": 2.0}
     assert math.isnan(means.mean("absent"))
+
+
+def test_means_that_are_read_late_are_those_that_are_read_at_once() -> None:
+    late, at_once = DeferredMeans(), RunningMeans()
+    assert late.means() == {}
+    assert late.largest("gap") == 0.0
+    for weight, loss, gap in ((3, 0.1, 0.7), (1, 0.3, 0.2), (2, 0.7, 0.5)):
+        numbers = {"loss": torch.tensor(loss)}
+        late.add(numbers, weight, largest={"gap": torch.tensor(gap)})
+        at_once.add({"loss": float(numbers["loss"])}, weight)
+        assert late.means() == at_once.means()
+        assert late.largest("gap") == float(torch.tensor(0.7))

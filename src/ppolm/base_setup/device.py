@@ -39,6 +39,7 @@ def resolve_dtype(
     if name != "auto":
         return DTYPES[name]
     if device.type == "cuda":
+        # Older devices, such as T4 and V100, only imitate bfloat16: slower than float32, and less precise.
         return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float32
     return torch.bfloat16 if device.type == "cpu" and _pays(parameters()) else torch.float32
 

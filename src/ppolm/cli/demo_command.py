@@ -85,6 +85,7 @@ def demo_config(arguments: DemoArguments) -> PPOConfig:
     config = PPOConfig.from_yaml(DEMO)
     return dataclasses.replace(
         config,
+        dtype="float32",  # on every device: the figures that the demo is compared with are of float32
         seed=arguments.seed,
         max_steps=config.max_steps if arguments.steps is None else arguments.steps,
         reward=(arguments.reward,),

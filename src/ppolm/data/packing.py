@@ -111,6 +111,7 @@ def _microbatch(rows: list[list[tuple[Answers, int]]], pad_id: int, device: torc
         position_ids=positions.to(device),
         mask=_mask(*tree).to(device),
         segments=tuple(segments),
+        most=max(sum(_wanted(item, read) for item, _ in row) for row in rows),
     )
 
 

@@ -42,14 +42,16 @@ class Microbatch:
     position_ids: Tensor | None = None  # [B, T]
     mask: Tensor | None = None  # [B, 1, T, T]
     segments: tuple[Segment, ...] = ()
+    most: int | None = None  # wanted states of the row that has the most; None: to be counted
 
     def wanted_positions(self) -> tuple[Tensor, Tensor]:
         """Positions [B, W] of the wanted states in their rows, W the most of any row, and their places [n] in B*W."""
         rows, width = self.input_ids.shape
         row, position = self.state_index // width, self.state_index % width
-        counts = row.bincount(minlength=rows)
-        most = int(counts.max())
-        place = torch.arange(len(row), device=row.device) - (counts.cumsum(0) - counts)[row] + row * most
+        most = int(row.bincount().max()) if self.most is None else self.most
+        # States stand in the order of their rows. Counting them would make the host wait for the device.
+        starts = torch.searchsorted(row, torch.arange(rows, device=row.device))
+        place = torch.arange(len(row), device=row.device) - starts[row] + row * most
         positions = torch.zeros(rows * most, dtype=torch.long, device=row.device)
         positions[place] = position
         return positions.view(rows, most), place
@@ -120,6 +122,7 @@ class TokenSequences:
             state_index=torch.cat(state_index).to(device),
             actions=torch.cat(read_actions).to(device),
             rows=torch.cat(rows),
+            most=max(map(len, rows)),
         )
 
     def _segments(self, indices: list[int]) -> tuple[Segment, ...]:

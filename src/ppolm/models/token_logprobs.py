@@ -89,9 +89,11 @@ def _stream(
     for start in range(0, len(matrix), TILE):
         tile = converted(matrix[start : start + TILE], dtype)
         logits = (states @ tile.T).float()
-        rows = ((actions >= start) & (actions < start + TILE)).nonzero().squeeze(-1)
-        columns = actions[rows] - start
-        chosen[rows] = logits[rows, columns]
+        # Of every row a column, and then only where it is the action: to ask which rows have it, a device must be
+        # waited for at every tile.
+        inside = (actions >= start) & (actions < start + TILE)
+        columns = (actions - start).clamp_(0, len(tile) - 1)[:, None]
+        chosen = torch.where(inside, logits.gather(1, columns).squeeze(1), chosen)
         before, top = top, torch.maximum(top, logits.amax(-1))
         shrink = torch.exp(before - top)
         below = logits.sub_(top[:, None])
@@ -102,7 +104,7 @@ def _stream(
         total = total.mul_(shrink).add_(terms.sum(-1))
         if others is not None:
             # Without the chosen token itself: of a likely one, 1 − π would be lost in a product of low precision.
-            terms[rows, columns] = 0
+            terms.scatter_(1, columns, terms.gather(1, columns).masked_fill_(inside[:, None], 0))
             others = _add_product(others.mul_(shrink[:, None]), terms.to(dtype), tile)
     log_sum = total.log().add_(top)
     logprob = chosen - log_sum

@@ -19,7 +19,7 @@ from ppolm.reward_kl.kl_divergence import estimate_kl
 from ppolm.token_attribution import SAPairs, as_sa_pairs
 from ppolm.training.policy_loss import ppo_clip_loss
 from ppolm.training.policy_ratio import approx_kl, is_clipped, policy_ratio
-from ppolm.training.running_means import RunningMeans
+from ppolm.training.running_means import DeferredMeans, RunningMeans
 from ppolm.training.schedule import learning_rate_factor
 from ppolm.training.updater import Updater
 from ppolm.training.value_loss import value_loss
@@ -92,17 +92,15 @@ class ModelTrainer:
         return model.microbatches(pairs.sequences, self.config.microbatch_tokens)
 
     def _policy_update(self, pairs: SAPairs) -> dict[str, float]:
-        config, sums, count = self.config, RunningMeans(), len(pairs)
+        config, sums, count = self.config, DeferredMeans(), len(pairs)
         clip_high = config.clip_epsilon if config.clip_epsilon_high is None else config.clip_epsilon_high
         self.policy.activate(trainable=True)
-        self.mismatch = 0.0
 
         def loss(batch: Microbatch) -> Tensor:
             new, entropy = self.policy.token_logprobs(
                 batch, config.temperature, entropy="train" if config.entropy_coef else "measure"
             )
             old, ref, advantage = _columns(pairs, batch, "logprob_policy", "logprob_ref", "advantage")
-            self.mismatch = max(self.mismatch, float((new.detach() - old).abs().max()))
             ratio = policy_ratio(new, old)
             terms = ppo_clip_loss(ratio, advantage, config.clip_epsilon, clip_high, config.dual_clip)
             if self.kl.loss_coef:
@@ -112,11 +110,15 @@ class ModelTrainer:
             clipped = is_clipped(ratio, config.clip_epsilon, clip_high).float()
             tokens = {"policy_loss": terms, "entropy": entropy, "ratio": ratio, "clip_fraction": clipped}
             tokens["approx_kl"] = approx_kl(new, old)
-            sums.add({name: float(value.detach().mean()) for name, value in tokens.items()}, weight=len(new))
+            means = {name: value.detach().mean() for name, value in tokens.items()}
+            sums.add(means, weight=len(new), largest={"mismatch": (new.detach() - old).abs().max()})
             return terms.sum() / count
 
-        microbatches = self._microbatches(self.policy, pairs)
-        norm = self.policy_updater.update(microbatches, loss, veto=lambda: self._too_far(sums.means()))
+        def veto() -> bool:
+            return config.target_kl is not None and self._too_far(sums.means())  # nothing is read without need
+
+        norm = self.policy_updater.update(self._microbatches(self.policy, pairs), loss, veto)
+        self.mismatch = sums.largest("mismatch")
         if norm is None:
             return sums.means() if self._too_far(sums.means()) else {}
         return sums.means() | {"policy_grad_norm": norm}
@@ -127,7 +129,7 @@ class ModelTrainer:
         return target is not None and update.get("approx_kl", 0.0) > 1.5 * target
 
     def _value_update(self, pairs: SAPairs) -> dict[str, float]:
-        config, sums, count = self.config, RunningMeans(), len(pairs)
+        config, sums, count = self.config, DeferredMeans(), len(pairs)
         target_name = "return" if config.value_target == "gae" else "reward_to_go"
         self.value.activate(trainable=True)
 
@@ -135,7 +137,7 @@ class ModelTrainer:
             new = self.value.token_values(batch)
             old, target = _columns(pairs, batch, "value", target_name)
             terms = value_loss(new, target, old, config.value_clip)
-            sums.add({"value_loss": float(terms.detach().mean())}, weight=len(new))
+            sums.add({"value_loss": terms.detach().mean()}, weight=len(new), largest={})
             return config.value_coef * terms.sum() / count
 
         norm = self.value_updater.update(self._microbatches(self.value, pairs), loss)
@@ -147,5 +149,6 @@ def _pairs(data: Data) -> SAPairs:
 
 
 def _columns(pairs: SAPairs, batch: Microbatch, *names: str) -> list[Tensor]:
-    """Columns of a table for the actions of one microbatch, where the model is."""
-    return [pairs.column(name)[batch.rows].to(batch.actions.device) for name in names]
+    """Columns of a table for the actions of one microbatch, brought to where the model is in one copy."""
+    columns = torch.stack([pairs.column(name)[batch.rows] for name in names])
+    return list(columns.to(batch.actions.device).unbind())

@@ -48,7 +48,10 @@ def save_state(trainer: PPOTrainer, evaluator: Evaluator | None, folder: Path, *
 
 
 def load_state(trainer: PPOTrainer, evaluator: Evaluator | None, folder: Path) -> dict[str, Any]:
-    """Put a trainer into the saved state; the progress that was saved with it."""
+    """Put a trainer into the saved state; the progress that was saved with it.
+
+    It goes on bit for bit on the device it was saved on; on another one, but for rounding.
+    """
     try:
         state = json.loads((folder / "state.json").read_text())
         trainer.models.setup.use_precision(state["precision"])

@@ -53,14 +53,24 @@ def choose_tokens(logits: Tensor, uniforms: Tensor, sampling: Sampling) -> tuple
     ``logits`` [B, V], ``uniforms`` [B] in [0, 1). Top-k and top-p restrict what can be drawn, never the
     log-probability: the update sees the full softmax too.
     """
+    tokens, logprobs = choose_unchecked(logits, uniforms, sampling)
+    refuse_non_finite(bool(logprobs.isfinite().all()))
+    return tokens, logprobs
+
+
+def choose_unchecked(logits: Tensor, uniforms: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
+    """The same for those who look themselves, later: log-probabilities that are not finite come from such logits."""
     scaled = logits.float() / sampling.temperature
-    log_sum = log_sum_exp(scaled)
-    if not torch.isfinite(log_sum).all():
+    tokens = scaled.argmax(-1) if sampling.greedy else draw(scaled, uniforms, sampling.top_k, sampling.top_p)
+    return tokens, scaled.gather(-1, tokens[:, None]).squeeze(-1) - log_sum_exp(scaled)
+
+
+def refuse_non_finite(finite: bool) -> None:
+    """Raise unless all log-probabilities are finite."""
+    if not finite:
         raise TrainingDivergedError(
             "The model's logits are not finite: training has diverged or its weights are damaged."
         )
-    tokens = scaled.argmax(-1) if sampling.greedy else draw(scaled, uniforms, sampling.top_k, sampling.top_p)
-    return tokens, scaled.gather(-1, tokens[:, None]).squeeze(-1) - log_sum
 
 
 def draw(scaled: Tensor, uniforms: Tensor, top_k: int, top_p: float) -> Tensor:
@@ -81,5 +91,5 @@ def draw(scaled: Tensor, uniforms: Tensor, top_k: int, top_p: float) -> Tensor:
     position = torch.searchsorted(cumulative, uniforms.to(cumulative)[:, None] * total, right=True)
     # Rounding may put a draw at the very end; the last token with any probability takes it.
     last = torch.searchsorted(cumulative, total, right=False)
-    position = torch.minimum(position, last)
+    position = torch.minimum(position, last).clamp_(max=candidates.shape[-1] - 1)  # if they are not finite: anything
     return (position if ids is None else ids.gather(-1, position)).squeeze(-1)

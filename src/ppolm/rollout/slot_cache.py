@@ -29,10 +29,9 @@ class SlotCache(Cache):
         """The next call brings prompts: row ``rows[i]`` is to hold prompt ``owners[i]`` of them."""
         self._targets, self._columns = (rows, owners), None
 
-    def begin_tokens(self, columns: Tensor) -> None:
-        """The next call brings one token for each of the first rows, to be held at these columns."""
-        self._targets, self._columns = None, columns
-        self._reach = int(columns.max()) + 1
+    def begin_tokens(self, columns: Tensor, reach: int) -> None:
+        """The next call brings one token for each of the first rows, to be held at these columns, all below reach."""
+        self._targets, self._columns, self._reach = None, columns, reach
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
@@ -72,6 +71,6 @@ class SlotCache(Cache):
         return query_length, 0
 
 
-def seen(columns: Tensor) -> Tensor:
-    """Mask [B, 1, 1, L]: a row whose newest token is at column c sees the columns up to c."""
-    return (torch.arange(int(columns.max()) + 1, device=columns.device) <= columns[:, None])[:, None, None]
+def seen(columns: Tensor, reach: int) -> Tensor:
+    """Mask [B, 1, 1, reach]: a row whose newest token is at column c sees the columns up to c."""
+    return (torch.arange(reach, device=columns.device) <= columns[:, None])[:, None, None]

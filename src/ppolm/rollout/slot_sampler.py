@@ -12,7 +12,7 @@ from torch import Tensor
 from ppolm.base_setup.decode_layers import PAYS_AFTER, DecodeLayers
 from ppolm.base_setup.fused_block import only
 from ppolm.data.sequences import split_by_tokens
-from ppolm.rollout.sampling import Sampled, Sampling, choose_tokens, exact_dtype
+from ppolm.rollout.sampling import Sampled, Sampling, choose_unchecked, exact_dtype, refuse_non_finite
 from ppolm.rollout.slot_cache import SlotCache, seen
 
 if TYPE_CHECKING:
@@ -59,14 +59,18 @@ class SlotSampler:
         """The response that each computed row belongs to."""
         self.columns = torch.empty(0, dtype=torch.long, device=self.device)
         """Where each row's newest token stands, or will."""
-        self.running = torch.empty(0, dtype=torch.bool, device=self.device)
+        # What decides the next step is known to the host, too: it asks the device once per token.
+        self.places: list[int] = []
+        """The same columns."""
+        self.running: list[bool] = []
+        """Whether each row's response goes on."""
 
     @torch.no_grad()
     def sample(self) -> list[Sampled]:
         """Run until all prompts are answered."""
-        while self.waiting or bool(self.running.any()):
+        while self.waiting or any(self.running):
             self._let_in()
-            if bool(self.running.any()):
+            if any(self.running):
                 with self.setup.sampling(self.layers):
                     self._next_tokens()
             self._let_out()
@@ -88,8 +92,9 @@ class SlotSampler:
 
     def _read(self, responses: dict[int, list[int]]) -> None:
         """Compute prompts, give their keys and values a row for each response, and choose the first tokens."""
-        lengths = torch.tensor([len(self.prompts[number]) for number in responses], device=self.device)
-        input_ids = torch.full((len(responses), int(lengths.max())), self.setup.tokenizer.pad_id, dtype=torch.long)
+        sizes = [len(self.prompts[number]) for number in responses]
+        lengths = torch.tensor(sizes, device=self.device)
+        input_ids = torch.full((len(responses), max(sizes)), self.setup.tokenizer.pad_id, dtype=torch.long)
         for row, number in enumerate(responses):
             input_ids[row, : len(self.prompts[number])] = self.prompts[number]
         entering = [response for own in responses.values() for response in own]
@@ -104,41 +109,57 @@ class SlotSampler:
         owners = torch.tensor(entering, device=self.device)
         self.owners = torch.cat([self.owners, owners])
         self.columns = torch.cat([self.columns, lengths[source]])
-        self.running = torch.cat([self.running, torch.ones_like(owners, dtype=torch.bool)])
-        self._choose(rows, hidden[source, 0])
+        self.places += [len(self.prompts[self.numbers[i]]) for i in entering]
+        self.running += [True] * len(entering)
+        self._choose(range(len(self.running) - len(entering), len(self.running)), rows, hidden[source, 0])
 
     def _next_tokens(self) -> None:
         """One more token for every row."""
         newest = self.tokens[self.owners, self.counts[self.owners] - 1]
-        self.cache.begin_tokens(self.columns)
-        hidden = self._forward(newest[:, None], self.columns[:, None], seen(self.columns))
-        rows = self.running.nonzero().squeeze(-1)
-        self.columns = self.columns + self.running
-        self._choose(rows, hidden[rows, -1])
+        reach = max(self.places) + 1
+        self.cache.begin_tokens(self.columns, reach)
+        hidden = self._forward(newest[:, None], self.columns[:, None], seen(self.columns, reach))
+        numbers = [row for row, goes_on in enumerate(self.running) if goes_on]
+        all_of_them = len(numbers) == len(self.running)  # which the device can count itself
+        rows = torch.arange(len(numbers), device=self.device) if all_of_them else self._index(numbers)
+        self.columns[rows] += 1
+        for row in numbers:
+            self.places[row] += 1
+        self._choose(numbers, rows, hidden[rows, -1])
 
-    def _choose(self, rows: Tensor, hidden: Tensor) -> None:
+    def _choose(self, numbers: Sequence[int], rows: Tensor, hidden: Tensor) -> None:
         """Choose the next token of some rows from their newest hidden states, and see which have ended."""
         owners = self.owners[rows]
         step = self.counts[owners]
-        chosen, logprobs = choose_tokens(self.setup.project(hidden), self.uniforms[owners, step], self.sampling)
+        chosen, logprobs = choose_unchecked(self.setup.project(hidden), self.uniforms[owners, step], self.sampling)
         self.tokens[owners, step], self.logprobs[owners, step] = chosen, logprobs
         self.counts[owners] += 1
-        self.ended[owners] = torch.isin(chosen, self.eos_ids)
-        self.running[rows] = ~self.ended[owners] & (step + 1 < self.sampling.max_new_tokens)
+        ended = torch.isin(chosen, self.eos_ids)
+        self.ended[owners] = ended
+        goes_on = ~ended & (step + 1 < self.sampling.max_new_tokens)
+        answers, finite = torch.stack([goes_on, logprobs.isfinite()]).tolist()
+        refuse_non_finite(all(finite))
+        for row, answer in zip(numbers, answers, strict=True):
+            self.running[row] = answer
 
     def _let_out(self) -> None:
         """Move the running rows together once enough have finished: it makes room for those that wait, too."""
-        alive = int(self.running.sum())
+        alive = sum(self.running)
         if alive == len(self.running) or (alive > CROWDED * len(self.running)):
             return
-        holes = (~self.running[:alive]).nonzero().squeeze(-1)
-        movers = self.running[alive:].nonzero().squeeze(-1) + alive
-        if len(holes):
-            self.cache.move(movers, holes)
-        for name in ("owners", "columns", "running"):
-            rows = getattr(self, name).clone()
-            rows[holes] = rows[movers]
-            setattr(self, name, rows[:alive])
+        holes = [row for row in range(alive) if not self.running[row]]
+        movers = [row for row in range(alive, len(self.running)) if self.running[row]]
+        if holes:
+            targets, sources = self._index(holes), self._index(movers)
+            self.cache.move(sources, targets)
+            self.owners[targets], self.columns[targets] = self.owners[sources], self.columns[sources]
+            for target, source in zip(holes, movers, strict=True):
+                self.places[target] = self.places[source]
+        self.owners, self.columns = self.owners[:alive], self.columns[:alive]
+        self.places, self.running = self.places[:alive], [True] * alive
+
+    def _index(self, rows: list[int]) -> Tensor:
+        return torch.tensor(rows, device=self.device)
 
     def _forward(self, input_ids: Tensor, positions: Tensor, mask: Tensor | None = None) -> Tensor:
         hidden: Tensor = self.setup.blocks(

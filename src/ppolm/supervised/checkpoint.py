@@ -27,7 +27,7 @@ def save_checkpoint(trainer: SupervisedTrainer[Any], folder: Path) -> None:
         _save(trainer.model.parameters(), target / "weights.safetensors")
         _save(trainer.best, target / "best.safetensors")
         _save(trainer.updater.tensors(), target / "optimizer.safetensors")
-        _save(_random_states(), target / "random.safetensors")
+        _save(_random_states(trainer.model.setup.device), target / "random.safetensors")
         state = {
             "step": trainer.step,
             "precision": trainer.model.setup.precision,
@@ -42,7 +42,10 @@ def save_checkpoint(trainer: SupervisedTrainer[Any], folder: Path) -> None:
 
 
 def load_checkpoint(trainer: SupervisedTrainer[Any], folder: Path) -> None:
-    """Put a trainer into the saved state. It computes as the interrupted training did: see ``load_precision``."""
+    """Put a trainer into the saved state. It computes as the interrupted training did: see ``load_precision``.
+
+    On another device than it was saved on, too; there rounding and dropout differ, so it is not bit for bit.
+    """
     try:
         state = json.loads((folder / "state.json").read_text())
         if state["rows"] != rows_digest(trainer):
@@ -55,7 +58,7 @@ def load_checkpoint(trainer: SupervisedTrainer[Any], folder: Path) -> None:
                 value.copy_(weights[name])
         trainer.best = load_file(folder / "best.safetensors")
         trainer.updater.load(load_file(folder / "optimizer.safetensors"), state["updater"])
-        _set_random_states(load_file(folder / "random.safetensors"))
+        _set_random_states(load_file(folder / "random.safetensors"), trainer.model.setup.device)
         trainer.step, trainer.history, trainer.losses = int(state["step"]), state["history"], state["losses"]
     except (KeyError, ValueError, RuntimeError, OSError, SafetensorError) as error:
         raise _unfit(folder, error) from error
@@ -85,18 +88,25 @@ def rows_digest(trainer: SupervisedTrainer[Any]) -> str:
     return digest.hexdigest()
 
 
-def _random_states() -> dict[str, Tensor]:
-    """Where the generators that decide dropout stand."""
-    devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-    states = {"cpu": torch.get_rng_state()} | {f"cuda{i}": state for i, state in enumerate(devices)}
-    return states | ({"mps": torch.mps.get_rng_state()} if torch.backends.mps.is_available() else {})
+def _random_states(device: torch.device) -> dict[str, Tensor]:
+    """Where the generators that decide dropout stand, by kind of device: the CPU's and that of the training's device.
+
+    Other devices of the machine have no say in it, and the one that goes on may have none of them.
+    """
+    states = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    if device.type == "mps":
+        states["mps"] = torch.mps.get_rng_state()
+    return states
 
 
-def _set_random_states(states: Mapping[str, Tensor]) -> None:
+def _set_random_states(states: Mapping[str, Tensor], device: torch.device) -> None:
+    """Put the generators where they stood. One that the checkpoint does not know stays as the seed left it."""
     torch.set_rng_state(states["cpu"])
-    if torch.cuda.is_available():
-        torch.cuda.set_rng_state_all([states[f"cuda{i}"] for i in range(torch.cuda.device_count())])
-    if torch.backends.mps.is_available():
+    if device.type == "cuda" and "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"], device)
+    if device.type == "mps" and "mps" in states:
         torch.mps.set_rng_state(states["mps"])
 
 

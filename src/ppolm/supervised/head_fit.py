@@ -27,10 +27,11 @@ def fit_head(
 
     min over v and b of loss(z v + b) + penalty · |v|², where z are the states [n, d] at mean 0 and deviation 1.
     """
-    states, held_out_states = states.double(), held_out_states.double()
+    # On the CPU: Apple's devices have no float64, and the fit should be the same wherever the states come from.
+    states, held_out_states = states.cpu().double(), held_out_states.cpu().double()
     mean, std = states.mean(0), states.std(0).clamp(min=1e-6)
     z, z_held_out = (states - mean) / std, (held_out_states - mean) / std
-    solution = torch.zeros(states.shape[1] + 1, dtype=torch.float64, device=states.device)
+    solution = torch.zeros(states.shape[1] + 1, dtype=torch.float64)
     best: tuple[float, float, Tensor] | None = None
     for penalty in PENALTIES:
         solution = _minimise(lambda s: loss(z @ s[:-1] + s[-1]) + penalty * s[:-1].square().sum(), solution)  # noqa: B023
@@ -41,8 +42,8 @@ def fit_head(
     assert best is not None
     weight = best[2][:-1] / std
     with torch.no_grad():
-        head.linear.weight.copy_(weight[None])
-        head.linear.bias.copy_(best[2][-1:] - weight @ mean)
+        head.linear.weight.copy_(weight[None].float())
+        head.linear.bias.copy_((best[2][-1:] - weight @ mean).float())
     return best[0], best[1]
 
 

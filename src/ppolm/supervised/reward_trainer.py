@@ -143,8 +143,9 @@ class RewardTrainer(SupervisedTrainer[JudgedAnswers]):
     @torch.no_grad()
     def measure(self) -> dict[str, float]:
         """Loss on the held-out rows; accuracy on their preferences, correlation with their scores."""
-        parts = [
-            ([self.held_out[i] for i in part], self.model.head(states())) for part, states in self._parts(self.held_out)
+        parts = [  # read at once, and summed in float64 on the CPU: Apple's devices have none
+            ([self.held_out[i] for i in part], self.model.head(states()).cpu())
+            for part, states in self._parts(self.held_out)
         ]
         weights = sum(row.judgement.confidence for row in self.held_out)
         numbers = {"loss": float(sum(self._loss(rows, scores).double() for rows, scores in parts)) / weights}

@@ -115,7 +115,7 @@ class SupervisedTrainer(Generic[Row]):
         """Train to the end, or until validation stops improving; leaves the best weights in the model.
 
         ``checkpoint`` is a folder for what is needed to go on after an interruption; if it exists, training goes on
-        from there, bit for bit.
+        from there: bit for bit on the same device, and but for rounding and dropout on another.
         """
         config, total = self.config, self.total_steps
         with torch.random.fork_rng():
@@ -180,18 +180,10 @@ class SupervisedTrainer(Generic[Row]):
         self.updater.set_learning_rate(factor)
         self.model.activate(trainable=True)
         self.model.setup.causal_lm.train()  # dropout belongs here
-        losses: list[float] = []
-        batches, loss = self.batch(rows)
-
-        def counted(batch: Any) -> Tensor:
-            part = loss(batch)
-            losses.append(float(part.detach()))
-            return part
-
-        self.updater.update(batches, counted)
+        self.updater.update(*self.batch(rows))
         self.model.setup.causal_lm.eval()
         self.step += 1
-        return sum(losses)
+        return sum(self.updater.losses)
 
     def _validate(self) -> None:
         """Measure, and keep these weights if they are the best so far."""

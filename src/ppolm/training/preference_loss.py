@@ -27,4 +27,5 @@ def centring_loss(chosen: Tensor, rejected: Tensor) -> Tensor:
 
 def preference_accuracy(chosen: Tensor, rejected: Tensor) -> float:
     """Share of the pairs in which the chosen answer scores higher; a tie counts half."""
+    chosen, rejected = chosen.cpu(), rejected.cpu()  # Apple's devices have no float64
     return float(((chosen > rejected).double() + 0.5 * (chosen == rejected).double()).mean())

@@ -3,6 +3,9 @@
 import math
 from collections.abc import Mapping
 
+import torch
+from torch import Tensor
+
 
 class RunningMeans:
     """Collects numbers by name; a name's mean is over the times it was given."""
@@ -24,3 +27,40 @@ class RunningMeans:
     def means(self) -> dict[str, float]:
         """All means."""
         return {name: self.mean(name) for name in self._sums}
+
+
+class DeferredMeans:
+    """Means, and largest values, of numbers that are still on a device.
+
+    They are read together once somebody asks: reading each would make the host wait, and the device run out of work.
+    """
+
+    def __init__(self) -> None:
+        self._unread: list[tuple[float, list[str], Tensor]] = []
+        self._means, self._largest = RunningMeans(), dict[str, float]()
+
+    def add(self, values: Mapping[str, Tensor], weight: float, largest: Mapping[str, Tensor]) -> None:
+        """Count each of ``values`` ``weight`` times; of ``largest``, keep the largest."""
+        self._largest |= {name: 0.0 for name in largest if name not in self._largest}
+        numbers = torch.stack([*values.values(), *largest.values()])
+        self._unread.append((weight, [*values, *largest], numbers))
+
+    def means(self) -> dict[str, float]:
+        """All means."""
+        self._read()
+        return self._means.means()
+
+    def largest(self, name: str) -> float:
+        """The largest value of one name, at least 0."""
+        self._read()
+        return self._largest.get(name, 0.0)
+
+    def _read(self) -> None:
+        if not self._unread:
+            return
+        rows = torch.stack([numbers for _, _, numbers in self._unread]).tolist()
+        for (weight, names, _), row in zip(self._unread, rows, strict=True):
+            found = dict(zip(names, row, strict=True))
+            self._largest |= {name: max(self._largest[name], found.pop(name)) for name in self._largest}
+            self._means.add(found, weight)
+        self._unread = []

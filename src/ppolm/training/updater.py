@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -36,6 +37,8 @@ class Updater:
         )
         self.max_grad_norm, self.max_skipped = max_grad_norm, max_skipped
         self.skipped, self.skipped_in_a_row = 0, 0
+        self.losses: list[float] = []
+        """The loss of each batch of the last update."""
 
     @property
     def learning_rate(self) -> float:
@@ -56,18 +59,23 @@ class Updater:
         however it was cut. ``veto`` is asked once all losses are known.
         """
         self.optimizer.zero_grad(set_to_none=True)
+        parts = []
         for batch in batches:
             part = loss(batch)
-            if not torch.isfinite(part):
-                self._skip(f"loss is {part.item()}")
-                return None
             part.backward()
+            parts.append(part.detach())
+        clipped = torch.nn.utils.clip_grad_norm_(self.parameters.values(), self.max_grad_norm)
+        # All numbers at once, and only now: a device that is asked after each batch runs out of work in between.
+        *self.losses, norm = torch.stack([*parts, clipped]).tolist()
+        wrong = [value for value in self.losses if not math.isfinite(value)]
+        if wrong:
+            self._skip(f"loss is {wrong[0]}")
+            return None
         if veto():
             self.optimizer.zero_grad(set_to_none=True)
             return None
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters.values(), self.max_grad_norm)
-        if not torch.isfinite(norm):
-            self._skip(f"gradient norm is {norm.item()}")
+        if not math.isfinite(norm):
+            self._skip(f"gradient norm is {norm}")
             return None
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)

@@ -1,0 +1,229 @@
+"""Everything that ppolm trains, on the CPU and on emulated devices: a program, started by test_devices.py.
+
+    python -m tests.device_program FOLDER cuda:0 mps:0
+
+prints one JSON object: what every scenario gave on the CPU, what it gave on each device, what trainings gave that were
+interrupted on one and resumed on the other, and how often the host waited for the device.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import redirect_stdout, suppress
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+import transformers
+
+from ppolm.cli import generate_command
+from ppolm.config import ModelSettings, PPOConfig, RewardConfig, SFTConfig
+from ppolm.data.examples import Demonstration, Judgement, Preference, Rating, Thumb
+from ppolm.data.prompts import Prompt
+from ppolm.evaluation.readiness import assess
+from ppolm.models.base_model import BaseModel
+from ppolm.ppo_trainer import PPOTrainer, training_run
+from ppolm.supervised import RewardTrainer, SFTTrainer, head_fit
+from ppolm.supervised.load_reward import load_reward_model
+from ppolm.supervised.supervised_trainer import SupervisedTrainer
+from tests.device_waits import count_waits
+from tests.emulated_device import emulated
+from tests.tiny_models import make_model_folder
+
+Numbers = dict[str, Any]
+PROMPTS = [f"Tell me about {thing}:" for thing in ("cats", "the sea", "a long winter", "bread", "old maps", "rain")]
+DEMONSTRATIONS = [Demonstration(Prompt(f"Say yes {number}:"), f" yes {number}") for number in range(20)]
+JUDGEMENTS: list[Judgement] = [
+    *(Preference(Prompt(f"Be kind {n}:"), f" kind {n}", f" rude {n}", tie=n % 5 == 4) for n in range(12)),
+    *(Rating(Prompt(f"Be brief {n}:"), " so" * n, float(n)) for n in range(1, 7)),
+    *(Thumb(Prompt(f"Be glad {n}:"), f" glad {n}", n % 2 == 0) for n in range(6)),
+]
+LORA: Numbers = {"lora_r": 4, "lora_alpha": 8, "dtype": "float32", "trainable_layers": 1}
+SUPERVISED: Numbers = LORA | {
+    "batch_size": 4,
+    "learning_rate": 1e-2,
+    "warmup_steps": 0,
+    "eval_every": 2,
+    "eval_fraction": 0.3,
+    "checkpoint_every": 2,
+    "lora_dropout": 0.2,
+}
+
+
+class Scenarios:
+    """What is done on one device; folders of other devices may be read."""
+
+    def __init__(self, root: Path, device: str) -> None:
+        self.root, self.device = root, device
+        self.folder = root / device.replace(":", "")
+        self.base = {"model_name": str(root / "qwen3"), "device": device}
+
+    def all(self) -> Numbers:
+        """Every scenario, in the order in which one needs the result of another."""
+        steps = (self.sft, self.reward, self.readiness, self.ppo, self.resume, self.generate, self.fallbacks)
+        return {step.__name__: step() for step in steps}
+
+    def sft(self) -> Numbers:
+        """SFT of an adapter on the top block, whose rows share sequences."""
+        trainer = self.sft_trainer()
+        history = trainer.train()
+        trainer.save(self.folder / "sft")
+        return {"history": history, "fast": fast_paths(trainer.model) | {"packing": trainer.packing}}
+
+    def sft_trainer(self, **changes: Any) -> SFTTrainer:
+        """A new trainer that has not trained yet."""
+        return SFTTrainer(SFTConfig(**self.base | SUPERVISED | changes), DEMONSTRATIONS)
+
+    def reward(self) -> Numbers:
+        """A reward model from comparisons, scores and thumbs."""
+        trainer = self.reward_trainer()
+        history = trainer.train()
+        trainer.save(self.folder / "reward")
+        scale = {"mean": trainer.model.mean, "std": trainer.model.std}
+        return {"history": history, "scale": scale, "fast": fast_paths(trainer.model) | {"packing": trainer.packing}}
+
+    def reward_trainer(self, **changes: Any) -> RewardTrainer:
+        """A new trainer that has not trained yet."""
+        settings = self.base | SUPERVISED | {"centre_coef": 0.01, "learning_rate": 1e-3}
+        return RewardTrainer(RewardConfig(**settings | changes), JUDGEMENTS)
+
+    def readiness(self) -> Numbers:
+        """The report on that reward model."""
+        settings = ModelSettings(device=self.device, dtype="float32")
+        model = load_reward_model(str(self.folder / "reward"), settings=settings)
+        return assess(JUDGEMENTS, model.score_texts).to_dict()
+
+    def ppo_trainer(self, **changes: Any) -> PPOTrainer:
+        """A new trainer that has not trained yet: prompts are packed, the lower block is shared."""
+        return PPOTrainer(self.ppo_config(**changes))
+
+    def ppo_config(self, **changes: Any) -> PPOConfig:
+        """Two PPO steps, with everything that is kept between steps."""
+        settings = (
+            self.base
+            | LORA
+            | {
+                "output_dir": str(self.folder / "runs"),
+                "run_name": "run",
+                "trainable_layers": None,  # the adapters that are loaded know theirs
+                "sft_adapter": str(self.folder / "sft"),
+                "reward_model": (str(self.folder / "reward"),),
+                "reward": ("model",),
+                "value_init": "reward",
+                "batch_size": 4,
+                "minibatch_size": 4,
+                "ppo_epochs": 2,
+                "samples_per_prompt": 2,
+                "microbatch_tokens": 64,
+                "max_new_tokens": 10,
+                "learning_rate": 1e-3,
+                "value_learning_rate": 1e-3,
+                "normalize_rewards": "running",
+                "target_kl": 1.0,
+                "max_steps": 2,
+                "eval_every": 1,
+                "eval_fraction": 0.34,
+                "checkpoint_every": 1,
+                "table_every": 1,
+                "tensorboard": False,
+                "collapse_reward_drop": 1e6,
+            }
+        )
+        return PPOConfig(**settings | changes)
+
+    def ppo(self) -> Numbers:
+        """Two steps with evaluations, in a run folder."""
+        trainer = self.ppo_trainer()
+        results = trainer.train(PROMPTS)
+        policy, adapters = trainer.models.policy, trainer.models.adapters
+        fast = fast_paths(policy) | {"packs_prompts": adapters.packs_prompts, "slots": policy._takes_slots}
+        texts = (results.run_dir / "samples.jsonl").read_text().splitlines()
+        return {
+            "steps": [numbers_of(row) for row in results.metrics],
+            "evaluations": [numbers_of(row) for row in results.evaluations],
+            "texts": [json.loads(line)["response"] for line in texts],
+            "fast": fast,
+        }
+
+    def resume(self) -> Numbers:
+        """The second PPO step again, and the rest of two trainings that were interrupted."""
+        interrupt(self.sft_trainer(), self.folder / "sft-checkpoint")
+        interrupt(self.reward_trainer(), self.folder / "reward-checkpoint")
+        return self.go_on_with(self)
+
+    def generate(self) -> Numbers:
+        """What the command prints for the run."""
+        printed = io.StringIO()
+        flags = ["--run", str(self.folder / "runs" / "run"), "--device", self.device, "--json", "--samples", "2"]
+        with redirect_stdout(printed):
+            generate_command.main([*flags, "--prompt", *PROMPTS[:2]])
+        return {"texts": [json.loads(line)["response"] for line in printed.getvalue().splitlines()]}
+
+    def fallbacks(self) -> Numbers:
+        """An architecture without the fast paths, rows without packing, all weights trained, a head that is fitted."""
+        changes = {"model_name": str(self.root / "gpt2"), "packing": False, "trainable_layers": None}
+        return {
+            "sft": self.sft_trainer(**changes, train="all").train(),
+            "reward": self.reward_trainer(**changes, head_init="fit").train(),
+        }
+
+    def go_on_with(self, other: Scenarios) -> Numbers:
+        """The rest of trainings that were interrupted on another device, or on this one."""
+        checkpoint = other.folder / "runs" / "run" / "checkpoints" / "step-000001"
+        start = {"sft_adapter": str(other.folder / "sft"), "reward_model": (str(other.folder / "reward"),)}
+        return {
+            "ppo": [numbers_of(row) for row in self.ppo_trainer(**start).train(PROMPTS, resume=checkpoint).metrics],
+            "sft": self.sft_trainer().train(other.folder / "sft-checkpoint"),
+            "reward": self.reward_trainer().train(other.folder / "reward-checkpoint"),
+        }
+
+
+def fast_paths(model: BaseModel) -> dict[str, bool]:
+    """Whether the quick ways are used: a mistake in one of them might otherwise hide behind its fallback."""
+    return {"last_block": model.setup.last_block is not None, "trunk": model.adapters.trunk is not None}
+
+
+def numbers_of(row: Numbers) -> Numbers:
+    """What must repeat: all but times."""
+    return {name: value for name, value in row.items() if not name.startswith("seconds/")}
+
+
+def interrupt(trainer: SupervisedTrainer[Any], checkpoint: Path) -> None:
+    """Begin a training, and stop it after its third update: the checkpoint is then that of the second."""
+    update = trainer.updater.update
+
+    def until_third(*arguments: Any) -> Any:
+        if trainer.step == 3:
+            raise KeyboardInterrupt
+        return update(*arguments)
+
+    with suppress(KeyboardInterrupt), patch.object(trainer.updater, "update", until_third):
+        trainer.train(checkpoint)
+    assert trainer.step == 3, f"it stopped after {trainer.step} updates, expected 3: give it more rows"
+
+
+def main(root: Path, names: Sequence[str]) -> None:
+    """Run all on the CPU and on the devices, and print what came out."""
+    torch.set_num_threads(1)
+    transformers.utils.logging.disable_progress_bar()
+    head_fit.PENALTIES = head_fit.PENALTIES[:3]
+    for architecture in ("qwen3", "gpt2"):
+        make_model_folder(root / architecture, architecture, scale=3.0)
+    host = Scenarios(root, "cpu")
+    with patch.object(training_run, "write_report"):  # plots take long, and know no device
+        found: Numbers = {"cpu": host.all()}
+        for name in names:
+            device = Scenarios(root, name)
+            with emulated(name):
+                found[name] = device.all()
+                found[name] |= {"from_cpu": device.go_on_with(host), "to_cpu": host.go_on_with(device)}
+                found[name]["waits"] = count_waits(device.ppo_trainer(), PROMPTS)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])

@@ -1,0 +1,108 @@
+"""Everything that trains or samples does so on any device, with the numbers of the CPU, and seldom waits for it.
+
+The devices are emulated (emulated_device.py), in a program of their own. Bit-equal to the CPU is not possible: there
+ppolm's own attention and torch's fused one are used, elsewhere others, and they round differently.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+
+from ppolm.base_setup.device import resolve_dtype
+from ppolm.cli.demo_command import DemoArguments, demo_config
+from tests.conftest import ROOT
+
+DEVICES = ("cuda:0", "mps:0")
+SCENARIOS = ("sft", "reward", "readiness", "ppo", "resume", "generate", "fallbacks")
+BUDGET = {
+    "ten_tokens": {"reads": 10, "writes": 0},
+    "policy_update": {"reads": 2, "writes": 12},
+    "value_update": {"reads": 2, "writes": 12},
+    "microbatches": {"of_an_update": 2},
+}
+"""How often the host waits for the device. These numbers may fall, and never rise."""
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the program prints: all results by device."""
+    line = [sys.executable, "-m", "tests.device_program", str(tmp_path_factory.mktemp("devices")), *DEVICES]
+    done = subprocess.run(line, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    results: dict[str, Any] = json.loads(done.stdout)
+    return results
+
+
+def differences(one: Any, other: Any, where: str = "") -> list[str]:
+    """Where two results differ by more than rounding: of a log-probability, about 1e-6."""
+    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
+        return [line for name in one for line in differences(one[name], other[name], f"{where}/{name}")]
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        return [line for i in range(len(one)) for line in differences(one[i], other[i], f"{where}/{i}")]
+    if isinstance(one, float) and isinstance(other, float):
+        return [] if one == pytest.approx(other, rel=1e-5, abs=5e-6, nan_ok=True) else [f"{where}: {one} {other}"]
+    return [] if one == other else [f"{where}: {one!r} {other!r}"]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("device", DEVICES)
+def test_what_is_trained_and_said_on_a_device_is_what_the_cpu_gives(
+    found: dict[str, Any], device: str, scenario: str
+) -> None:
+    assert differences(found["cpu"][scenario], found[device][scenario]) == []
+
+
+@pytest.mark.parametrize("device", ["cpu", *DEVICES])
+def test_the_fast_paths_are_used_on_every_device(found: dict[str, Any], device: str) -> None:
+    fast = {name: found[device][name]["fast"] for name in ("sft", "reward", "ppo")}
+    assert fast == {
+        "sft": {"last_block": True, "trunk": True, "packing": True},
+        "reward": {"last_block": True, "trunk": True, "packing": True},
+        "ppo": {"last_block": True, "trunk": True, "packs_prompts": True, "slots": True},
+    }
+
+
+@pytest.mark.parametrize("device", ["cpu", *DEVICES])
+def test_a_resumed_training_is_the_uninterrupted_one_to_the_last_bit_on_its_device(
+    found: dict[str, Any], device: str
+) -> None:
+    results, resumed = found[device], found[device]["resume"]
+    assert resumed["ppo"] == results["ppo"]["steps"][1:]
+    assert resumed["sft"] == results["sft"]["history"]
+    assert resumed["reward"] == results["reward"]["history"]
+
+
+@pytest.mark.parametrize("way", ["from_cpu", "to_cpu"])
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_training_that_was_interrupted_on_one_device_goes_on_on_another(
+    found: dict[str, Any], device: str, way: str
+) -> None:
+    assert differences(found["cpu"]["resume"], found[device][way]) == []
+
+
+@pytest.mark.parametrize("what", BUDGET)
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_host_waits_for_the_device_no_more_often_than_it_must(
+    found: dict[str, Any], device: str, what: str
+) -> None:
+    counted = found[device]["waits"][what]
+    assert all(counted[name] <= most for name, most in BUDGET[what].items()), f"{counted}, expected {BUDGET[what]}"
+
+
+def test_a_device_that_only_imitates_bfloat16_computes_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = torch.device("cuda")
+    for has_it, expected in ((False, torch.float32), (True, torch.bfloat16)):  # a T4, an A100
+        monkeypatch.setattr(
+            torch.cuda, "is_bf16_supported", lambda including_emulation=True, has=has_it: including_emulation or has
+        )
+        assert resolve_dtype("auto", device, lambda: 10**9) == expected
+
+
+def test_the_demo_computes_in_the_precision_of_its_figures_on_every_device() -> None:
+    assert demo_config(DemoArguments()).dtype == "float32"
