@@ -1,7 +1,7 @@
 """Everything that trains or samples does so on any device, with the numbers of the CPU, and seldom waits for it.
 
-The devices are emulated (emulated_device.py), in a program of their own. Bit-equal to the CPU is not possible: there
-ppolm's own attention and torch's fused one are used, elsewhere others, and they round differently.
+The devices are emulated (emulated_device.py), in a program of their own. Equal but for rounding: on the CPU ppolm's own
+attention and torch's fused one are used, which devices do not have. Without these the last bits still differed.
 """
 
 from __future__ import annotations
