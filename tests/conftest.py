@@ -72,6 +72,12 @@ def make_config(model_folder: Path, tmp_path: Path) -> Callable[..., PPOConfig]:
 
 
 @pytest.fixture
+def always_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers share a row with their prompt wherever they can: at the size of tests it would seldom pay."""
+    monkeypatch.setattr("ppolm.data.layout.PAYS", 1e9)
+
+
+@pytest.fixture
 def models(make_config: Callable[..., PPOConfig]) -> Models:
     """The four roles on the tiny base."""
     return setup_models(make_config())

@@ -40,6 +40,7 @@ def test_a_common_model_has_all_of_them_and_says_so_in_one_line(
     assert all(path in line for path in FAST_PATHS)
 
 
+@pytest.mark.usefixtures("always_packed")
 @pytest.mark.parametrize("path", FAST_PATHS)
 def test_each_can_be_left_out_and_a_ppo_step_stays_the_same(path: Any, make_config: MakeConfig) -> None:
     settings = {"samples_per_prompt": 2, "trainable_layers": 1, "max_new_tokens": 10, "learning_rate": 1e-4}

@@ -119,6 +119,7 @@ def test_wanted_states_are_those_of_the_librarys_blocks(
         assert_rounding(ours, setup.wanted_states(batch.input_ids, batch))
 
 
+@pytest.mark.usefixtures("always_packed")
 @pytest.mark.parametrize("architecture", ALIKE)
 @pytest.mark.parametrize("changes", [{}, {"samples_per_prompt": 2, "trainable_layers": 1}])
 def test_a_ppo_step_is_the_same_with_the_librarys_blocks(

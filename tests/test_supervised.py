@@ -67,6 +67,7 @@ def test_the_first_validation_loss_is_that_of_the_untouched_model(model_folder: 
     assert trainer.measure()["loss"] == near(total / count)
 
 
+@pytest.mark.usefixtures("always_packed")
 @pytest.mark.parametrize("make", [sft, reward])
 def test_gradients_depend_neither_on_microbatches_nor_on_packing(model_folder: Path, make: Callable[..., Any]) -> None:
     def gradients(tokens: int, packing: bool) -> dict[str, torch.Tensor]:

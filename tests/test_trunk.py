@@ -46,6 +46,7 @@ def two_steps(config: PPOConfig, plain: bool) -> tuple[PPOTrainer, list[dict[str
     return trainer, [trainer.ppo_step(PROMPTS[: config.prompts_per_step]) for _ in range(2)]
 
 
+@pytest.mark.usefixtures("always_packed")
 @pytest.mark.parametrize("architecture", ["qwen3", "llama", "gpt_neox", "qwen2"])
 @pytest.mark.parametrize("samples", [1, 2])
 def test_a_ppo_step_is_the_same_with_and_without(
@@ -122,6 +123,7 @@ def supervised(kind: str, model: Path, **changes: Any) -> SupervisedTrainer[Any]
     return RewardTrainer(RewardConfig(**settings), PREFERENCES)
 
 
+@pytest.mark.usefixtures("always_packed")
 @pytest.mark.parametrize("kind", ["sft", "reward"])
 def test_supervised_training_is_the_same_with_and_without(kind: str, model_folder: Path, counted: list[int]) -> None:
     fast, slow = supervised(kind, model_folder), supervised(kind, model_folder)

@@ -74,6 +74,9 @@ def bundled(
     begins = uses.cumsum(0) - uses
     for batch in pack(packed, token_budget, pad_id, device, read):
         repeats = uses[batch.rows]
+        if bool((repeats == 1).all()):
+            yield dataclasses.replace(batch, rows=order[begins[batch.rows]])
+            continue
         taken = torch.repeat_interleave(torch.arange(len(batch.rows)), repeats)
         nth = torch.arange(len(taken)) - torch.repeat_interleave(repeats.cumsum(0) - repeats, repeats)
         here = taken.to(device)
@@ -82,4 +85,5 @@ def bundled(
             state_index=batch.state_index[here],
             actions=batch.actions[here],
             rows=order[begins[batch.rows[taken]] + nth],
+            most=None,  # a row is now read more often than it has states
         )
