@@ -98,7 +98,7 @@ def make_model(folder: str, given: argparse.Namespace) -> None:
     """A model with random weights."""
     transformers.utils.logging.disable_progress_bar()
     transformers.logging.set_verbosity_error()
-    torch.set_num_threads(given.threads)
+    torch.set_num_threads(int(given.threads))
     torch.manual_seed(0)
     config = model_config(given.shape)
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=getattr(torch, given.dtype))

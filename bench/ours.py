@@ -75,12 +75,13 @@ def main() -> None:
     for name in given.without:
         HABITS.get(name, lambda: None)()
     transformers.utils.logging.disable_progress_bar()
-    torch.set_num_threads(given.threads)
+    threads = None if given.threads == "auto" else int(given.threads)
     with tempfile.TemporaryDirectory() as folder:
         config = PPOConfig(
             model_name=folder,
             dtype=given.dtype,
             device="cpu",
+            threads=threads,
             lora_r=LORA_R,
             lora_alpha=2 * LORA_R,
             trainable_layers=given.layers,

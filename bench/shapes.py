@@ -10,8 +10,10 @@ import numpy as np
 SMALL = {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 4}
 LARGE = {"hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8}
 TINY = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+EMBEDDED = {"hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2}
 SHAPES: dict[str, dict[str, int]] = {
     "tiny": TINY | {"head_dim": 16, "intermediate_size": 192, "vocab_size": 512},
+    "embedded": EMBEDDED | {"head_dim": 32, "intermediate_size": 384, "vocab_size": 1024},
     "small": SMALL | {"head_dim": 32, "intermediate_size": 768, "vocab_size": 4096},
     "qwen3-0.6b": LARGE | {"head_dim": 128, "intermediate_size": 3072, "vocab_size": 151936},
 }
@@ -35,7 +37,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     flags.add_argument("--layers", type=int, default=None, help="top layers that train (ours; the peer trains all)")
     flags.add_argument("--steps", type=int, default=3, help="the first one is not counted")
     flags.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
-    flags.add_argument("--threads", type=int, default=2)
+    flags.add_argument("--threads", default="2", help="a number; auto (ours alone): as many as pay")
     return flags
 
 

@@ -22,7 +22,7 @@ from ppolm.rollout.sampling import Sampling
 def main() -> None:
     given = parser(__doc__).parse_args()
     transformers.utils.logging.disable_progress_bar()
-    torch.set_num_threads(given.threads)
+    torch.set_num_threads(int(given.threads))
     policy = make_model(given.shape)
     (shared,) = make_prompts(given.shape, 1, given.longest, given.longest)
     prompts = [[*shared, 2 + number // 256, 2 + number % 256] for number in range(given.batch)]

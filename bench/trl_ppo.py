@@ -37,7 +37,7 @@ def make_trainer(given: Any) -> Any:
     from trl.experimental.ppo import PPOConfig, PPOTrainer
 
     transformers.logging.set_verbosity_error()
-    torch.set_num_threads(given.threads)
+    torch.set_num_threads(int(given.threads))
     torch.manual_seed(0)
     config, dtype = model_config(given.shape), getattr(torch, given.dtype)
     config.num_labels = 1

@@ -34,7 +34,7 @@ from ppolm.models.full_model import FullModel
 from ppolm.rollout.generator import Generator
 from ppolm.rollout.sampling import Sampling
 from ppolm.supervised import RewardTrainer, SFTTrainer
-from scripts.model_card import card, measure
+from scripts.model_card import POSTS, card, measure
 
 BUILD_SEED = 1
 """Posts of this seed are for building; the demo's training posts are of seed 0."""
@@ -49,18 +49,19 @@ class Sizes:
     held_out: int = 512
     width: int = 128
     layers: int = 4
+    measured: int = POSTS
 
 
-def build(output: Path, sizes: Sizes) -> None:
+def build(output: Path, sizes: Sizes, threads: int = 2) -> None:
     """Write model/, reward/ and their card into ``output``."""
-    torch.set_num_threads(2)  # sums of floats depend on how they are divided
+    torch.set_num_threads(threads)  # sums of floats depend on how they are divided
     torch.use_deterministic_algorithms(True)
     with tempfile.TemporaryDirectory() as scratch:
         start = Path(scratch) / "start"
         random_model(start, sizes)
         train_sft(start, output / "model", sizes)
         train_reward(output / "model", output / "reward", sizes)
-    scores = measure(output / "model", output / "reward")
+    scores = measure(output / "model", output / "reward", sizes.measured)
     (output / "README.md").write_text(card(scores, about(output / "model", sizes)), encoding="utf-8")
 
 

@@ -19,10 +19,10 @@ from ppolm.rollout.sampling import Sampling
 POSTS = 512
 
 
-def measure(model: Path, reward: Path) -> dict[str, dict[str, float]]:
+def measure(model: Path, reward: Path, count: int = POSTS) -> dict[str, dict[str, float]]:
     """Gold of the SFT model, sampled and greedy, and accuracy of the reward model by kind of pair, on test posts."""
     models = setup_models(PPOConfig(model_name=str(model), reward_model=(str(reward),), device="cpu"))
-    posts = world_posts("test", POSTS, seed=1)
+    posts = world_posts("test", count, seed=1)
     first, second = summaries(models, posts, seed=0), summaries(models, posts, seed=1)
     greedy = summaries(models, posts, seed=0, greedy=True)
     random = Random("card")

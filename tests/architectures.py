@@ -67,8 +67,8 @@ SPECIAL: dict[str, dict[str, Any]] = {
     **dict.fromkeys(
         ("axk1", "axk2", "deepseek_v2", "deepseek_v3", "deepseek_v32", "glm4_moe_lite", "glm_moe_dsa"), LATENT
     ),
-    **dict.fromkeys(("longcat_flash", "minicpm3"), LATENT),
-    **dict.fromkeys(("qwen3_next", "qwen3_5_text"), LINEAR),
+    **dict.fromkeys(("longcat_flash", "minicpm3", "youtu"), LATENT),
+    **dict.fromkeys(("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"), LINEAR),
     "bamba": {**MIXER, "attn_layer_indices": [1]},
     "granitemoehybrid": {**MIXER, "layers_block_type": ["mamba", "attention"], "shared_intermediate_size": 32},
     "dots1": {"n_shared_experts": 1, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1},

@@ -33,11 +33,21 @@ pytest_plugins = ["tests.reward_cases", "tests.table_cases"]  # their fixtures
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED_DATA = ROOT.parent / "shared" / "data"
+SLOW = frozenset((ROOT / "tests" / "slow_tests.txt").read_text().split())
+"""Tests and files of tests that take more than a few seconds, as measured by `pytest --durations=0`."""
 PROMPTS = [f"Tell me about {thing}:" for thing in ("cats", "the sea", "a long winter", "bread", "old maps", "rain")]
 
 needs_shared_data = pytest.mark.skipif(
     not SHARED_DATA.is_dir(), reason="the shared real data is not beside this checkout"
 )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow tests first: begun last, one of them would keep a worker busy while the others have nothing to do."""
+    for item in items:
+        if item.name in SLOW or item.name.partition("[")[0] in SLOW or item.path.stem in SLOW:
+            item.add_marker(pytest.mark.slow)
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 @pytest.fixture(scope="session")

@@ -27,11 +27,16 @@ from tests.conftest import ROOT
 FEW = {"batch_size": 8, "minibatch_size": 8, "max_eval_prompts": 16, "tensorboard": False, "device": "cpu"}
 
 
+together = pytest.mark.xdist_group("embedded scores")
+"""Tests that share what takes long to measure."""
+
+
 @pytest.fixture(scope="module")
 def scores() -> dict[str, dict[str, float]]:
     return measure(MODEL, FOLDER / "reward")
 
 
+@together
 def test_the_card_says_what_the_weights_score(scores: dict[str, dict[str, float]]) -> None:
     text = (FOLDER / "README.md").read_text(encoding="utf-8")
     for name, value in scores["sampled"].items():
@@ -44,6 +49,7 @@ def test_the_card_says_what_the_weights_score(scores: dict[str, dict[str, float]
         assert float(row) == pytest.approx(value, abs=0.03)
 
 
+@together
 def test_the_reward_model_is_not_blind_to_wrong_facts_and_the_room_is_as_documented(
     scores: dict[str, dict[str, float]],
 ) -> None:
@@ -135,7 +141,7 @@ def test_demo_prints_json_that_holds_every_promised_number(tmp_path: Path, capsy
 
 def test_main_py_is_the_demo_and_says_what_it_is_and_what_to_do_next(tmp_path: Path) -> None:
     reward = f"{ROOT / 'examples' / 'rewards.py'}:short_summary"
-    flags = ["--steps", "1", "--reward", reward, "--output-dir", str(tmp_path), "--samples", "2"]
+    flags = ["--steps", "1", "--reward", reward, "--output-dir", str(tmp_path), "--samples", "2", "--posts", "16"]
     answer = subprocess.run([sys.executable, "main.py", *flags], cwd=ROOT, capture_output=True, text=True, check=False)
     assert answer.returncode == 0, answer.stderr
     for part in (
@@ -156,9 +162,10 @@ def fingerprint(folder: Path) -> dict[str, str]:
 
 def test_building_twice_gives_the_same_bytes(tmp_path: Path) -> None:
     """The same script at a small size; `make embedded` at full size is recorded in docs/embedded-world.md."""
+    small = Sizes(demonstrations=128, preferences=64, held_out=32, width=32, layers=1, measured=16)
     threads = torch.get_num_threads()
     for name in ("one", "two"):
-        build(tmp_path / name, Sizes(demonstrations=128, preferences=64, held_out=32, width=32, layers=1))
+        build(tmp_path / name, small, threads=1)
     torch.use_deterministic_algorithms(False)
     torch.set_num_threads(threads)
     assert fingerprint(tmp_path / "one") == fingerprint(tmp_path / "two")

@@ -158,6 +158,14 @@ def test_lora_dropout_is_written_into_the_adapters(make_config: MakeConfig, tmp_
     assert 0.25 in ratios  # on as soon as a trainer that wants dropout switches to training mode
 
 
+@acts("threads")
+def test_threads_are_used(make_config: MakeConfig) -> None:
+    before = torch.get_num_threads()
+    setup_models(make_config(threads=2))
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(before)
+
+
 @acts("plain", "without")
 def test_faster_ways_are_left_out(make_config: MakeConfig) -> None:
     assert not setup_models(make_config(without=("slot_sampler",))).setup.capabilities.has("slot_sampler")

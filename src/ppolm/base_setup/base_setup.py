@@ -17,6 +17,7 @@ from ppolm.base_setup.capabilities import Capabilities, check_padding, find_capa
 from ppolm.base_setup.context import context_length
 from ppolm.base_setup.cpu_bfloat16 import make_bfloat16_safe
 from ppolm.base_setup.cpu_memory import keep_freed_memory
+from ppolm.base_setup.cpu_threads import WIDTH_OF_A_THREAD, use_threads
 from ppolm.base_setup.device import DTYPES, Precision, product_precision, resolve_device, resolve_dtype
 from ppolm.base_setup.fused_block import only
 from ppolm.base_setup.load_model import empty_model, find_transformer, load_causal_lm, load_pretrained
@@ -53,6 +54,8 @@ class BaseModelSetup:
         self.causal_lm.eval().requires_grad_(False)
         self.transformer = find_transformer(self.causal_lm)
         self.text_config = self.causal_lm.config.get_text_config()
+        if self.device.type == "cpu":
+            use_threads(config.threads, int(getattr(self.text_config, "hidden_size", WIDTH_OF_A_THREAD)))
         self.context_length = context_length(self.text_config)
         """Longest sequence the model has positions for, if it says so."""
         self.tokenizer = self._load_tokenizer(source, config.trust_remote_code)

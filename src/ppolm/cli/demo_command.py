@@ -41,6 +41,8 @@ class DemoArguments:
     """PPO steps. Default: those of the demo's settings."""
     reward: str = "model"
     """model: a reward model learned from the judge's preferences. gold: the judge itself. Or path/file.py:function."""
+    posts: int = 256
+    """Test posts to measure on: 256 are all there are, fewer are quicker and less certain."""
     samples: int = 3
     """Test posts to show with both summaries: the first ones, not the best ones."""
     output_dir: str = "runs"
@@ -56,6 +58,8 @@ def main(argv: list[str]) -> None:
     arguments = parse(DemoArguments, "ppolm demo", argv)
     if arguments.samples < 0:
         raise ConfigError(f"samples is {arguments.samples}, expected 0 or more.")
+    if arguments.posts < 2:
+        raise ConfigError(f"posts is {arguments.posts}, expected at least 2: one post has no interval.")
     answer, results, sampled = run_demo(arguments)
     print(json.dumps(answer, indent=1) if arguments.json else show(answer, results, sampled, arguments.samples))
 
@@ -71,7 +75,7 @@ def run_demo(arguments: DemoArguments) -> tuple[dict[str, Any], TrainingResults,
     start = time.perf_counter()
     prompts = {name: load_prompts(str(getattr(config, name))) for name in ("prompts", "eval_prompts")}
     results = PPOTrainer(config).train(prompts["prompts"], config.num_epochs, eval_prompts=prompts["eval_prompts"])
-    runner, test = RunComparison(results.run_dir), load_prompts(TEST_PROMPTS)
+    runner, test = RunComparison(results.run_dir), load_prompts(TEST_PROMPTS)[: arguments.posts]
     with tqdm(total=4, desc="testing", unit="policy", disable=not sys.stderr.isatty()) as bar:
         sampled, greedy = runner.compare(test, greedy=(False, True), tick=bar.update)
     seconds = time.perf_counter() - start

@@ -52,6 +52,8 @@ class ModelSettings:
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Precision of the frozen base. auto: bfloat16 where CUDA has it; on a CPU for large models, if faster or if memory
     is short; else float32."""
+    threads: int | None = None
+    """Threads on a CPU. None: as many as pay for the model's width, unless OMP_NUM_THREADS says otherwise."""
     plain: bool = False
     """Compute with the library's own code alone, cache included, without any of our faster ways: to compare with."""
     without: tuple[FastPath, ...] = ()

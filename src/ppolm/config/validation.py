@@ -75,7 +75,7 @@ RULES: tuple[Rule, ...] = (
         lambda x: x >= 1,
         "at least 1",
         (
-            *("lora_r", "lora_alpha", "trainable_layers", "num_epochs"),
+            *("lora_r", "lora_alpha", "trainable_layers", "num_epochs", "threads"),
             *("batch_size", "samples_per_prompt", "ppo_epochs", "minibatch_size"),
             *(
                 "microbatch_tokens",

@@ -14,7 +14,11 @@ from ppolm.runs.refuse_changes import refuse_changes
 SETTINGS: dict[type[SupervisedConfig], str] = {SFTConfig: "sft-settings.yaml", RewardConfig: "reward-settings.yaml"}
 """What an unfinished training was started with, by the command that did."""
 CHECKPOINT, DONE = "checkpoint", "training.json"
-MAY_CHANGE = frozenset({"output", "device", "checkpoint_every", "max_skipped_updates", "patience", "test_data"})
+COMPUTED = frozenset({"threads", "plain", "without"})
+"""By which code a training is computed."""
+MAY_CHANGE = frozenset(
+    {"output", "device", "checkpoint_every", "max_skipped_updates", "patience", "test_data"} | COMPUTED
+)
 """Settings that a resumed training may change: none of them changes its numbers, patience only where they end."""
 
 S = TypeVar("S", bound=SupervisedConfig)

@@ -13,13 +13,13 @@ MAY_CHANGE = frozenset(
     {"output_dir", "run_name", "prompts", "eval_prompts", "num_epochs", "max_steps", "patience", "device"}
     | {"stop_on_alarm"}
     | {"checkpoint_every", "keep_checkpoints", "table_every", "samples_per_step", "tensorboard"}
-    | {"microbatch_tokens", "rollout_tokens", "max_skipped_updates"}
+    | {"microbatch_tokens", "rollout_tokens", "max_skipped_updates", "threads", "plain", "without"}
     | {"on_reward_error", "default_reward", "reward_timeout", "reward_retries"}
     | {"feedback_store", "human_timeout", "human_fallback", "skip_bad_rows"}
 )
-"""Settings that a resumed run may change: where and how long it runs, what it writes, how much memory it takes, and
-what happens when a reward fails or people do not answer. The prompts themselves are compared by their content, the
-length of a run with a learning-rate schedule by its steps."""
+"""Settings that a resumed run may change: where and how long it runs, what it writes, how much memory it takes, by
+which code it is computed, and what happens when a reward fails or people do not answer. The prompts themselves are
+compared by their content, the length of a run with a learning-rate schedule by its steps."""
 
 
 def refuse_changes(
