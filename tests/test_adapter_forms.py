@@ -49,8 +49,10 @@ FORMS = {
     "named modules": Form({"target_modules": ["q_proj", "down_proj"]}),
     "the output matrix": Form({"target_modules": ["q_proj", "lm_head"]}),
     "the embeddings": Form({"target_modules": ["q_proj", "embed_tokens"]}),
-    "trained tokens": Form({"trainable_token_indices": [5, 7, 60]}),
-    "trained tokens of tied embeddings": Form({"trainable_token_indices": [5, 7, 60]}, architecture="gemma"),
+    "trained tokens": Form({"trainable_token_indices": [5, 7, 60]}, "trainable_token_indices"),
+    "trained tokens of tied embeddings": Form(
+        {"trainable_token_indices": [5, 7, 60]}, "trainable_token_indices", "gemma"
+    ),
     "transposed weights": Form(architecture="gpt2"),
     "PiSSA": Form({"init_lora_weights": "pissa"}, "pissa"),
     "PiSSA by iterations": Form({"init_lora_weights": "pissa_niter_4"}, "pissa"),

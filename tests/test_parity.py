@@ -123,7 +123,7 @@ def test_parity_04_positions_follow_the_mask_not_the_padded_index(
     blocks = models.setup.blocks
 
     def spy(**inputs: Any) -> Any:
-        seen.append(inputs["position_ids"])
+        seen.append(inputs["position_ids"].clone())
         return blocks(**inputs)
 
     short, long = list(range(10, 13)), list(range(20, 28))
@@ -180,7 +180,7 @@ def test_parity_06_responses_are_cut_after_the_first_eos_scored_without_it_and_o
         return torch.tensor([next(letters), 45])[-len(logits) :], torch.zeros(len(logits))
 
     trainer.generator.generate(PROMPTS[:1])  # tries the model out
-    monkeypatch.setattr(slot_sampler, "choose_tokens", choose)
+    monkeypatch.setattr(slot_sampler, "choose_unchecked", choose)
     pairs = trainer.ppo_step(PROMPTS[:1] * 2)["sa_pairs"]
     assert [ids.tolist() for ids in pairs.per_sequence("action_id")] == [[40, 41, EOS], [45] * 6]
     assert pairs.ended.tolist() == [True, False]

@@ -22,7 +22,7 @@ UNDERSTOOD = frozenset(
         *("task_type", "peft_type", "auto_mapping", "peft_version", "base_model_name_or_path", "revision"),
         *("inference_mode", "r", "target_modules", "exclude_modules", "lora_alpha", "lora_dropout", "fan_in_fan_out"),
         *("use_rslora", "init_lora_weights", "layers_to_transform", "layers_pattern", "rank_pattern", "alpha_pattern"),
-        *("trainable_token_indices", "use_dora", "lora_bias", "eva_config", "runtime_config", "megatron_core"),
+        *("use_dora", "lora_bias", "eva_config", "runtime_config", "megatron_core"),
         *("qalora_group_size", "ensure_weight_tying"),
     }
 )
@@ -30,6 +30,7 @@ UNDERSTOOD = frozenset(
 WHY = {
     "bias": "it trains biases of the base itself, which all roles share",
     "modules_to_save": "it replaces whole modules of the base, and roles would need copies of them",
+    "trainable_token_indices": "PEFT cannot save the adapters of other roles beside it",
     "layer_replication": "it changes the number of layers of the base",
     "target_parameters": "PEFT cannot hold several adapters on bare parameters",
 }
