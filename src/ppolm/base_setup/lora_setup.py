@@ -114,7 +114,7 @@ class AdapterSet:
         """Refuse an adapter that PEFT would save in one form and not find again: a run could not be resumed."""
         inner = self._inner[name]
         report = set_peft_model_state_dict(self.model, get_peft_model_state_dict(self.model, adapter_name=inner), inner)
-        lost = [key for key in report.missing_keys if key in self.parameters(name)]
+        lost = sorted(set(report.missing_keys) & self.parameters(name).keys())
         if lost:
             raise ModelError(
                 f"PEFT cannot load what it saves of an adapter on {self.setup.name} ({lost[0]}). "
