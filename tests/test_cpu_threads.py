@@ -47,7 +47,7 @@ def test_whoever_asks_for_threads_gets_them(model_folder: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize(
     ("given", "expected"),
-    [({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "passive"}, "None")],
+    [({}, "3000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "passive"}, "None")],
 )
 def test_waiting_is_set_before_torch_is_loaded_unless_somebody_has(given: dict[str, str], expected: str) -> None:
     script = "import sys, os, ppolm; print(os.environ.get('GOMP_SPINCOUNT'), 'torch' in sys.modules)"
