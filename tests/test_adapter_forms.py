@@ -131,9 +131,8 @@ def test_an_sft_adapter_of_any_form_is_the_reference_and_the_policys_start(
 
 
 def test_an_initialiser_that_rewrites_the_base_is_found_out_whatever_it_is_called(
-    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+    make_config: MakeConfig,
 ) -> None:
-    monkeypatch.setattr("ppolm.base_setup.adapter_forms.shape_of", lambda config: config)
     models = setup_models(make_config())
     lora = LoraConfig(r=4, target_modules=["q_proj"], init_lora_weights="olora", task_type="CAUSAL_LM")
     with pytest.raises(ModelError, match="changed weights"):

@@ -81,7 +81,9 @@ def test_a_run_notes_what_it_was_computed_with_and_a_resume_elsewhere_warns(
 ) -> None:
     config = make_config(max_steps=2, checkpoint_every=1, eval_every=0)
     run = PPOTrainer(config, reward=spread).train(PROMPTS).run_dir
-    assert json.loads((run / "capabilities.json").read_text())["on"] == list(FAST_PATHS)
+    noted = json.loads((run / "capabilities.json").read_text())
+    assert noted["on"] == list(FAST_PATHS)
+    assert (noted["attention"], noted["products"]) == ("ppolm_grouped", "float32")
     other = PPOTrainer(make_config(max_steps=2, checkpoint_every=1, eval_every=0), reward=spread)
     other.models.setup.capabilities = Capabilities(on=("slot_sampler",))
     other.train(PROMPTS, resume=run / "checkpoints" / "step-000001")

@@ -111,6 +111,7 @@ def test_an_architecture_that_cannot_is_found_out(architecture: str, tmp_path: P
     setup = setup_models(make_config(model_name=str(folder))).setup
     found = make_trunk(setup, 1, 2**20) is not None
     assert found == (architecture != "gpt2"), "GPT-2 adds positions to what enters"
+    assert setup.capabilities.has("shared_trunk") == found, "and the record says so"
 
 
 SLOW = {"lora_r": 4, "batch_size": 5, "num_epochs": 2, "eval_every": 4, "learning_rate": 1e-2, "device": "cpu"}

@@ -125,6 +125,7 @@ class BaseModelSetup:
             raise ModelError(f"its weights are {saved['weights']}, here {weights}. Set dtype: {saved['weights']}.")
         if self.state_dtype != self.dtype:
             self.mode = dataclasses.replace(self.mode, many_rows=DTYPES[saved["products"]])
+            self.capabilities = dataclasses.replace(self.capabilities, products=saved["products"])
 
     def sampling(self, prepared: PreparedLayers | None) -> AbstractContextManager[None]:
         """While one token after the other is computed, by prepared layers if there are any."""

@@ -47,6 +47,10 @@ class Capabilities:
     """The faster ways that are used."""
     refusals: Mapping[str, str] = field(default_factory=dict)
     """Why the others are not."""
+    attention: str = ""
+    """The kind of attention, by its name in the library or ours."""
+    products: str = ""
+    """Precision of products of many rows."""
     window: int | None = None
     """Tokens that the model's attention reaches back, if that is bounded: our masks would let it reach further."""
 
@@ -66,9 +70,10 @@ class Capabilities:
 
     def with_path(self, path: FastPath, refusal: str | None) -> Capabilities:
         """The same with one more way, or with the reason why not."""
+        on = tuple(one for one in self.on if one != path)
         if refusal is None:
-            return dataclasses.replace(self, on=(*self.on, path))
-        return dataclasses.replace(self, refusals={**self.refusals, path: refusal})
+            return dataclasses.replace(self, on=(*on, path))
+        return dataclasses.replace(self, on=on, refusals={**self.refusals, path: refusal})
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON can hold it."""
@@ -94,7 +99,8 @@ def find_capabilities(setup: BaseModelSetup, trial: Trial, without: Sequence[Fas
     found = Capabilities(window=smallest_window(setup.text_config))
     for path, refusal in _decisions(setup, trial, without):
         found = setup.capabilities = found.with_path(path, refusal)
-    return found
+    attention = setup.causal_lm.config._attn_implementation
+    return dataclasses.replace(found, attention=str(attention), products=setup.precision["products"])
 
 
 def _decisions(
@@ -105,14 +111,14 @@ def _decisions(
     def decide(path: FastPath, attempt: Callable[[], str | None]) -> tuple[FastPath, str | None]:
         return path, "turned off" if path in without else trying(setup, path, attempt)
 
-    yield decide("fused_adapters", lambda: None)  # compared layer by layer where adapters are added
+    yield decide("fused_adapters", lambda: None)  # by the kind of each layer, where adapters are added (lora_linear)
     yield decide("grouped_attention", lambda: use_grouped_attention(setup.causal_lm))
     yield decide("fused_blocks", lambda: _try_fused_blocks(setup, trial))
     yield decide("last_block_alone", lambda: _try_last_block(setup, trial))
     yield decide("packed_prompts", lambda: _try_packed(setup, trial))
     yield decide("slot_sampler", lambda: _try_sampler(setup, "slots"))
     yield decide("decode_matrices", lambda: _try_decode_matrices(setup))
-    yield decide("shared_trunk", lambda: None)  # compared where it is known how deep it is
+    yield decide("shared_trunk", lambda: None)  # compared where it is known how deep it is (trunk)
     yield decide("library_cache", lambda: _try_library_cache(setup))
 
 

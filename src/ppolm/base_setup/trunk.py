@@ -109,6 +109,7 @@ def make_trunk(setup: BaseModelSetup, depth: int, budget: int) -> Trunk | None:
     refusal = trunk_refusal(setup, trunk)
     if refusal is None:
         return trunk
+    setup.capabilities = setup.capabilities.with_path("shared_trunk", refusal)
     log.warning("%s computes its lower blocks for each role: %s.", setup.name, refusal)
     return None
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ppolm.base_setup.trial import EXACT, ROUGH
+from ppolm.base_setup.trial import allowed
 from ppolm.data.sequences import TokenSequences
 from ppolm.rollout.samplers import sample
 from ppolm.rollout.sampling import Sampling
@@ -43,7 +43,6 @@ def sampler_refusal(setup: BaseModelSetup, kind: Sampler) -> str | None:
         whole = logits.log_softmax(-1).gather(-1, batch.actions[:, None]).squeeze(-1).cpu()
         size = max(size, float(logits.std(-1).mean()))
         off = max(off, float((given[batch.rows] - whole).abs().max()))
-    limit = EXACT if setup.dtype == torch.float32 else ROUGH
     # A token of bfloat16 logits may be off by several roundings of the largest of them.
-    limit *= max(1.0, size) if setup.dtype == torch.float32 else 4 * max(1.0, size)
+    limit = allowed(setup.dtype) * max(1.0, size) * (1 if setup.dtype == torch.float32 else 4)
     return None if off <= limit else f"log-probabilities off by {off:.1g}, {limit:.1g} is rounding"
