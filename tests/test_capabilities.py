@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from peft.tuners.lora import Linear as LoraLayer
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from ppolm.base_setup import BaseModelSetup, lora_linear
@@ -88,6 +89,29 @@ def test_a_run_notes_what_it_was_computed_with_and_a_resume_elsewhere_warns(
     other.models.setup.capabilities = Capabilities(on=("slot_sampler",))
     other.train(PROMPTS, resume=run / "checkpoints" / "step-000001")
     assert "may differ in the last bits" in caplog.text
+
+
+@pytest.mark.parametrize("part", ["output", "gradient"])
+def test_a_layer_whose_fused_adapter_is_not_what_peft_computes_is_left_to_peft(
+    part: str, make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    low, backward = lora_linear._low, lora_linear._Linears.backward
+
+    def wrong_low(*given: Any) -> list[Any]:
+        return [None if one is None else one * 1.001 for one in low(*given)]
+
+    def wrong_backward(*given: Any) -> tuple[Any, ...]:
+        return tuple(one * 1.001 if isinstance(one, torch.Tensor) else one for one in backward(*given))
+
+    if part == "output":
+        monkeypatch.setattr(lora_linear, "_low", wrong_low)
+    else:
+        monkeypatch.setattr(lora_linear._Linears, "backward", staticmethod(wrong_backward))
+    models = setup_models(make_config())
+    assert "numbers of a Linear with an adapter are off" in models.setup.capabilities.refusals["fused_adapters"]
+    assert not any(
+        "forward" in vars(layer) for layer in models.adapters.model.modules() if isinstance(layer, LoraLayer)
+    )
 
 
 def test_a_linear_layer_that_does_more_than_multiply_is_not_fused() -> None:

@@ -111,7 +111,7 @@ def _decisions(
     def decide(path: FastPath, attempt: Callable[[], str | None]) -> tuple[FastPath, str | None]:
         return path, "turned off" if path in without else trying(setup, path, attempt)
 
-    yield decide("fused_adapters", lambda: None)  # by the kind of each layer, where adapters are added (lora_linear)
+    yield decide("fused_adapters", lambda: None)  # compared where adapters are added (lora_linear)
     yield decide("grouped_attention", lambda: use_grouped_attention(setup.causal_lm))
     yield decide("fused_blocks", lambda: _try_fused_blocks(setup, trial))
     yield decide("last_block_alone", lambda: _try_last_block(setup, trial))

@@ -7,6 +7,7 @@ queries, keys and values, share the low-rank products and one gradient.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,9 @@ from torch.nn import functional
 from transformers.pytorch_utils import Conv1D
 
 from ppolm.base_setup.products import converted, current_mode, product_dtype
+
+SAME = 1e-4
+"""Disagreement with PEFT, relative to the size of what is compared, that rounding can explain."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +35,28 @@ class Adapted:
     scale: float = 0.0
 
 
-def fuse(model: nn.Module) -> None:
-    """Let every plain LoRA layer of a model compute as here; layers of other kinds keep PEFT's own code."""
-    for module in model.modules():
-        if type(module) is LoraLayer and is_product(module.base_layer):
-            # On the object, so that PEFT still finds, saves and switches its own layers.
-            module.forward = _Forward(module)
+def fuse(model: nn.Module, adapter: str) -> str | None:
+    """Let every plain LoRA layer of a model compute as here; the reason if that is not what PEFT computes.
+
+    One layer of each kind is compared, with ``adapter``. Layers of other kinds keep PEFT's own code.
+    """
+    found: list[Any] = [module for module in model.modules() if type(module) is LoraLayer]
+    layers = [layer for layer in found if is_product(layer.base_layer)]
+    kinds: dict[tuple[type, bool], Any] = {}
+    for layer in sorted(layers, key=lambda one: one.base_layer.weight.numel()):  # the smallest, to be quick
+        if adapter in layer.lora_A:
+            kinds.setdefault((type(layer.base_layer), layer.base_layer.bias is None), layer)
+    for layer in kinds.values():
+        off = _disagreement(layer, adapter)
+        if not off <= SAME:
+            for one in layers:
+                vars(one).pop("forward", None)
+            kind = type(layer.base_layer).__name__
+            return f"numbers of a {kind} with an adapter are off by {off:.1g} of their size, {SAME:g} is rounding"
+    for layer in layers:
+        # On the object, so that PEFT still finds, saves and switches its own layers.
+        layer.forward = _Forward(layer)
+    return None
 
 
 def is_product(layer: Any) -> bool:
@@ -46,12 +66,37 @@ def is_product(layer: Any) -> bool:
     if not isinstance(layer, nn.Linear) or layer.weight.is_meta:
         return isinstance(layer, nn.Linear) and type(layer).forward is nn.Linear.forward
     x = torch.linspace(-1, 1, layer.in_features, device=layer.weight.device, dtype=layer.weight.dtype)[None, None]
+    shapes = {name: value.to("meta") for name, value in layer.named_parameters()}
     with torch.no_grad():
-        try:
-            y = layer(x)
-        except (RuntimeError, ValueError, TypeError):  # one that cannot take a row of its own width is something else
+        try:  # shapes alone, so that no memory can run out: a layer that does not take a row is something else
+            torch.func.functional_call(layer, shapes, (x.to("meta"),))
+        except (RuntimeError, ValueError, TypeError):
             return False
+        y = layer(x)
         return isinstance(y, Tensor) and torch.equal(y, functional.linear(x, layer.weight, layer.bias))
+
+
+def _disagreement(layer: LoraLayer, adapter: str) -> float:
+    """How far outputs and gradients here are from PEFT's own, for their size; in float32 with an adapter that acts."""
+    layer = copy.deepcopy(layer).float().cpu()
+    vars(layer).pop("forward", None)
+    layer.enable_adapters(True)
+    layer.set_adapter(adapter)
+    ours = _Forward(layer)
+    if ours.adapted() is None:
+        return 0.0  # then PEFT's own code is used
+    random = torch.Generator().manual_seed(0)
+    a, b = layer.lora_A[adapter].weight, layer.lora_B[adapter].weight
+    for part in (a, b):
+        part.data.normal_(std=0.1, generator=random)
+    x = torch.randn(2, 5, a.shape[1], generator=random, requires_grad=True)
+    grad = torch.randn(2, 5, len(b), generator=random)
+    found = []
+    with torch.enable_grad():
+        for forward in (ours, lambda given: type(layer).forward(layer, given)):
+            y = forward(x)
+            found.append((y.detach(), *torch.autograd.grad(y, (x, a, b), grad)))
+    return max(float((one - plain).norm() / plain.norm()) for one, plain in zip(*found, strict=True))
 
 
 class _Forward:

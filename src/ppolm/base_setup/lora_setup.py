@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from ppolm.base_setup.adapter_forms import has_transposed_weights, own_tensors, read_adapter_config, shape_of
 from ppolm.base_setup.base_setup import BaseModelSetup
+from ppolm.base_setup.capabilities import trying
 from ppolm.base_setup.load_model import find_blocks
 from ppolm.base_setup.lora_linear import fuse
 from ppolm.base_setup.trunk import Trunk, make_trunk
@@ -106,7 +107,10 @@ class AdapterSet:
         self._check_round_trip(name)
         self.model.eval()  # dropout is off in all of PPO, LoRA's too
         if self.setup.capabilities.has("fused_adapters"):
-            fuse(self.model)
+            refusal = trying(self.setup, "fused_adapters", lambda: fuse(self.model, self._inner[name]))
+            if refusal is not None:
+                self.setup.capabilities = self.setup.capabilities.with_path("fused_adapters", refusal)
+                log.warning("%s adds its adapters as PEFT does: %s.", self.setup.name, refusal)
         self._active = None
         self.activate(None)
 
