@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,12 +36,17 @@ class Interval:
         return self.low > 0 or self.high < 0
 
 
+def _resamples(count: int) -> Iterator[Rows]:
+    """RESAMPLES draws [k, count] of so many prompts with replacement, always the same ones, some at a time."""
+    random, at_once = np.random.default_rng(0), max(1, DRAWS_AT_ONCE // count)
+    for done in range(0, RESAMPLES, at_once):
+        yield random.integers(count, size=(min(at_once, RESAMPLES - done), count))
+
+
 def mean_interval(values: Sequence[float]) -> Interval:
     """Mean of one value per prompt; the prompts are resampled, always with the same random numbers."""
     array = np.asarray(values, dtype=np.float64)
-    random, at_once = np.random.default_rng(0), max(1, DRAWS_AT_ONCE // len(array))
-    counts = [min(at_once, RESAMPLES - done) for done in range(0, RESAMPLES, at_once)]
-    means = [array[random.integers(len(array), size=(count, len(array)))].mean(axis=1) for count in counts]
+    means = [array[draws].mean(axis=1) for draws in _resamples(len(array))]
     low, high = np.quantile(np.concatenate(means), [0.025, 0.975])
     return Interval(float(array.mean()), float(low), float(high))
 
@@ -60,13 +65,12 @@ def cluster_interval(values: Numbers, clusters: Clusters, weights: Numbers | Non
     weight = np.ones(len(array)) if weights is None else np.asarray(weights, dtype=np.float64)
     _, group = np.unique(np.asarray(clusters), return_inverse=True)
     sums, counts = np.bincount(group, weight * array), np.bincount(group, weight)
-    random, means = np.random.default_rng(0), np.empty(RESAMPLES)
     mean = float(sums.sum() / counts.sum())
-    for i in range(RESAMPLES):  # one at a time: memory does not grow with the number of resamples
-        draw = random.integers(len(sums), size=len(sums))
-        total = counts[draw].sum()
-        means[i] = sums[draw].sum() / total if total else mean
-    low, high = np.quantile(means, [0.025, 0.975])
+    means = []
+    for draws in _resamples(len(sums)):
+        total = counts[draws].sum(axis=1)
+        means.append(np.where(total, sums[draws].sum(axis=1) / np.where(total, total, 1), mean))
+    low, high = np.quantile(np.concatenate(means), [0.025, 0.975])
     return Interval(mean, float(low), float(high))
 
 
@@ -74,9 +78,8 @@ def statistic_interval(statistic: Callable[[Rows], float], clusters: Clusters) -
     """Any statistic of the rows with the given indices; the rows of a prompt are resampled together."""
     _, group = np.unique(np.asarray(clusters), return_inverse=True)
     members = np.split(np.argsort(group, kind="stable"), np.cumsum(np.bincount(group))[:-1])
-    random, values = np.random.default_rng(0), np.empty(RESAMPLES)
-    for i in range(RESAMPLES):
-        draw = random.integers(len(members), size=len(members))
-        values[i] = statistic(np.concatenate([members[j] for j in draw]))
+    values = [
+        statistic(np.concatenate([members[j] for j in draw])) for draws in _resamples(len(members)) for draw in draws
+    ]
     low, high = np.quantile(values, [0.025, 0.975])
     return Interval(statistic(np.arange(len(group))), float(low), float(high))
