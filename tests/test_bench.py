@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bench import compare, decode_profile, generation, ours, packing, shared_prefix, sides
+from bench import compare, decode_profile, fast_paths, generation, ours, packing, shared_prefix, sides
 from bench.cases import CASES, GENERATION, LEAN, QUICK
 from bench.compare import limit_shares
 from bench.growth import CURVES
@@ -73,6 +74,7 @@ def test_the_table_has_a_line_for_each_case_and_says_what_failed() -> None:
     assert 0 < shares["scoring"] < shares["training"]
 
 
+@pytest.mark.pictures
 def test_the_whole_comparison_writes_figures_tables_and_a_picture(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -113,6 +115,35 @@ def test_generation_is_measured_on_both_sides_with_responses_of_different_length
     answer = json.loads(capsys.readouterr().out)
     assert set(answer["tokens_per_second"]) == {"ours", "generate", "generate, no adapter"}
     assert 1 <= answer["mean_length"] < 12
+
+
+def test_what_a_faster_way_gives_is_the_best_step_without_it_by_the_best_of_all() -> None:
+    case = next(case for case in CASES if case.name == "A")
+    asked: list[str | None] = []
+
+    def measured(way: str | None) -> dict[str, float]:
+        asked.append(way)
+        noise = 1.5 if len(asked) < 5 else 1.0  # a busy machine in the first round
+        return dict.fromkeys(fast_paths.PHASES, noise * (2.0 if way == "fused_blocks" else 1.0))
+
+    ways = ("fused_adapters", "fused_blocks", "packed_prompts", "slot_sampler")
+    found = fast_paths.measure(case, ways, 2, measured)
+    turn = ["fused_adapters", "fused_blocks", "slot_sampler"]  # packing does nothing in this case
+    assert asked == [None, *turn, None, *turn[::-1]]
+    assert {way: one["total"] for way, one in found.items()} == dict.fromkeys(turn, 1.0) | {"fused_blocks": 2.0}
+    assert "| fused_blocks | 2.00 (generation 2.00) |" in fast_paths.table({"A": found})
+    assert fast_paths.idle_ways({"A": found}) == ["fused_adapters", "slot_sampler"]
+
+
+def test_a_program_that_is_loaded_already_runs_in_a_copy_of_the_process() -> None:
+    def main() -> None:
+        print("a line before")
+        print(json.dumps({"given": sys.argv[1:], "process": os.getpid()}))
+
+    found = sides.forked(main, ["--one", "2"])
+    assert found["given"] == ["--one", "2"]
+    assert found["process"] != os.getpid()
+    assert sides.forked(lambda: sys.exit(3), []) == {"failed": 1}
 
 
 def test_packing_is_timed_both_ways_and_as_decided(
