@@ -18,8 +18,6 @@ from ppolm.base_setup.device import resolve_dtype
 from ppolm.cli.demo_command import DemoArguments, demo_config
 from tests.conftest import ROOT
 
-pytestmark = pytest.mark.xdist_group("devices")  # they share one long program
-
 DEVICES = ("cuda:0", "mps:0")
 SCENARIOS = ("sft", "reward", "readiness", "ppo", "resume", "generate", "fallbacks")
 BUDGET = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,42 +21,9 @@ from ppolm.data.load_rows import load_prompts
 from ppolm.embedded import DEMO, FOLDER, MODEL
 from ppolm.ppo_trainer import PPOTrainer
 from scripts.build_embedded import Sizes, build
-from scripts.model_card import measure
 from tests.conftest import ROOT
 
 FEW = {"batch_size": 8, "minibatch_size": 8, "max_eval_prompts": 16, "tensorboard": False, "device": "cpu"}
-
-
-together = pytest.mark.xdist_group("embedded scores")
-"""Tests that share what takes long to measure."""
-
-
-@pytest.fixture(scope="module")
-def scores() -> dict[str, dict[str, float]]:
-    return measure(MODEL, FOLDER / "reward")
-
-
-@together
-def test_the_card_says_what_the_weights_score(scores: dict[str, dict[str, float]]) -> None:
-    text = (FOLDER / "README.md").read_text(encoding="utf-8")
-    for name, value in scores["sampled"].items():
-        (row,) = re.findall(rf"^\| {re.escape(name)} \| ([\d.]+) \| ([\d.]+) \|$", text, re.MULTILINE)
-        # Sums of floats may fall differently on another machine and tip a few samples.
-        assert float(row[0]) == pytest.approx(value, abs=0.03)
-        assert float(row[1]) == pytest.approx(scores["greedy"][name], abs=0.03)
-    for name, value in scores["accuracy"].items():
-        (row,) = re.findall(rf"^\| {re.escape(name)} \| ([\d.]+) \|$", text, re.MULTILINE)
-        assert float(row) == pytest.approx(value, abs=0.03)
-
-
-@together
-def test_the_reward_model_is_not_blind_to_wrong_facts_and_the_room_is_as_documented(
-    scores: dict[str, dict[str, float]],
-) -> None:
-    assert scores["accuracy"]["wrong fact"] > 0.65
-    assert min(value for name, value in scores["accuracy"].items() if name != "wrong fact") > 0.8
-    assert 0.3 < scores["sampled"]["gold"] < 0.6
-    assert scores["greedy"]["gold"] < scores["sampled"]["gold"] + 0.1, "greedy decoding would leave nothing to show"
 
 
 def test_the_files_are_small_and_name_no_folder_of_the_machine_that_built_them() -> None:
@@ -79,17 +46,17 @@ def test_every_command_takes_the_embedded_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    small = ["--batch-size", "4", "--learning-rate", "1e-4", "--device", "cpu"]
-    rows = ["--data", "embedded:validation", "--max-eval-rows", "8", *small]
+    small = ["--learning-rate", "1e-4", "--device", "cpu"]
+    rows = ["--data", "embedded:validation", "--max-eval-rows", "8", "--batch-size", "64", *small]
     assert ppolm(["sft", "--model-name", "embedded", *rows, "--output", "sft"]) == 0
     assert ppolm(["reward", "--model-name", "embedded", *rows, "--output", "rm"]) == 0
     assert "verdict: not ready" in capsys.readouterr().out
-    run = ["--max-steps", "1", "--minibatch-size", "4", "--max-eval-prompts", "8", "--run-name", "run", *small]
+    run = ["--max-steps", "1", "--batch-size", "4", "--minibatch-size", "4", "--max-eval-prompts", "8", *small]
     adapters = ["--sft-adapter", "sft", "--reward-model", "rm"]
-    assert ppolm(["train", "--model-name", "embedded", *adapters, *run]) == 0
-    assert ppolm(["eval", "runs/run", "--prompts", "embedded:test", "--json"]) == 0
+    assert ppolm(["train", "--model-name", "embedded", *adapters, *run, "--run-name", "run"]) == 0
+    assert ppolm(["eval", "runs/run", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out.partition("{")[2].join(["{", ""]))
-    assert answer["prompts"] == 256
+    assert answer["prompts"] == 8
     assert {"reward", "judge"} == set(answer["change"])
     assert ppolm(["generate", "--model", "embedded", "--prompts", "embedded:test", "--max-new-tokens", "4"]) == 0
     assert ppolm(["sft", "--model-name", "embedded", *rows, "--output", "sft"]) == 1
@@ -123,11 +90,12 @@ def test_ppo_on_the_reward_model_raises_gold_within_eight_steps(tmp_path: Path) 
     assert results.verdict == "improved"
 
 
+@pytest.mark.pictures
 def test_demo_prints_json_that_holds_every_promised_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["demo", "--steps", "1", "--seed", "3", "--reward", "gold", "--output-dir", str(tmp_path), "--json"]
-    assert ppolm(flags) == 0
+    assert ppolm([*flags, "--posts", "48"]) == 0
     answer = json.loads(capsys.readouterr().out)
-    assert (answer["seed"], answer["steps"], answer["reward"], answer["test_posts"]) == (3, 1, "gold", 256)
+    assert (answer["seed"], answer["steps"], answer["reward"], answer["test_posts"]) == (3, 1, "gold", 48)
     for decoding in ("sampled", "greedy"):
         for score in ("gold", "reward"):
             change = answer[decoding][score]["change"]
@@ -135,21 +103,26 @@ def test_demo_prints_json_that_holds_every_promised_number(tmp_path: Path, capsy
     assert answer["sampled"]["gold"] == answer["sampled"]["reward"], "gold was the reward"
     run = Path(answer["run_dir"])
     for name in ("reward", "judge", "kl", "losses", "entropy"):
-        assert (run / "report" / f"{name}.png").is_file()
+        assert (run / "report" / f"{name}.png").stat().st_size > 5_000
     assert json.loads((run / "report" / "demo.json").read_text()) == answer
 
 
-def test_main_py_is_the_demo_and_says_what_it_is_and_what_to_do_next(tmp_path: Path) -> None:
+def test_main_py_is_the_demo_and_says_what_it_is_and_what_to_do_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     reward = f"{ROOT / 'examples' / 'rewards.py'}:short_summary"
     flags = ["--steps", "1", "--reward", reward, "--output-dir", str(tmp_path), "--samples", "2", "--posts", "16"]
-    answer = subprocess.run([sys.executable, "main.py", *flags], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert answer.returncode == 0, answer.stderr
+    monkeypatch.setattr(sys, "argv", ["main.py", *flags])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path(str(ROOT / "main.py"), run_name="__main__")
+    printed = capsys.readouterr()
+    assert end.value.code == 0, printed.err
     for part in (
         *("before (SFT)", "after (PPO)", "gold, greedy decoding", "wrong facts", "KL to the SFT model", "Verdict:"),
         *("embedded tiny model", "ppolm train --model-name Qwen/Qwen3-0.6B-Base --prompts", "Run folder:", "Plots:"),
     ):
-        assert part in answer.stdout, part
-    assert answer.stdout.count("TL;DR:") == 2
+        assert part in printed.out, part
+    assert printed.out.count("TL;DR:") == 2
 
 
 def fingerprint(folder: Path) -> dict[str, str]:

@@ -127,6 +127,7 @@ def test_equal_scores_are_half_right() -> None:
     assert correct(array(2.0, 0.0, -1.0)).tolist() == [1.0, 0.5, 0.0]
 
 
+@pytest.mark.pictures
 @given(st.lists(st.floats(-50, 50), min_size=1, max_size=30))
 def test_negated_scores_are_right_where_the_others_were_wrong(differences: list[float]) -> None:
     right, wrong = correct(array(*differences)), correct(-array(*differences))

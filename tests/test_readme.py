@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -56,16 +55,19 @@ def test_every_shipped_config_names_its_own_command(config: Path) -> None:
     assert f"ppolm train --config configs/{config.name}" in config.read_text()
 
 
-def test_quick_start_prints_texts_rewards_and_both_losses(model_folder: Path, tmp_path: Path) -> None:
+def test_quick_start_prints_texts_rewards_and_both_losses(
+    model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     script = code_blocks("python")[0]
     assert script.count("PPOConfig()") == 1
-    local = script.replace("PPOConfig()", f"PPOConfig(model_name={str(model_folder)!r})")
     path = tmp_path / "quick_start.py"
-    path.write_text(f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{local}")
-    answer = subprocess.run([sys.executable, str(path)], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert answer.returncode == 0, answer.stderr
+    path.write_text(script.replace("PPOConfig()", f"PPOConfig(model_name={str(model_folder)!r})"))
+    monkeypatch.chdir(ROOT)
+    monkeypatch.syspath_prepend(ROOT)
+    runpy.run_path(str(path), run_name="__main__")
+    printed = capsys.readouterr().out
     patterns = (r"Generated texts: \[", r"Rewards: \[-?\d", r"Value loss: \d", r"Policy loss: -?\d")
-    assert all(re.search(pattern, answer.stdout) for pattern in patterns), answer.stdout
+    assert all(re.search(pattern, printed) for pattern in patterns), printed
 
 
 def test_the_users_quick_start_stands_in_the_readme_word_for_word() -> None:
@@ -90,8 +92,10 @@ def test_readme_commands_run(
             shutil.rmtree("runs/my-run", ignore_errors=True)
             words = [word for word in words if word not in ("--model-name", "path/to/model")]
             words += ["--run-name", "my-run", "--model-name", str(roomy_model), *SMALL]
-        elif words[0] == "sft":
-            words[words.index("--data") + 1] = "embedded:validation"
+        elif words[0] in ("sft", "reward"):
+            words += ["--batch-size", "64"]
+            if words[0] == "sft":
+                words[words.index("--data") + 1] = "embedded:validation"
         elif words[:3] == ["train", "--model-name", "embedded"]:
             words += SMALL
         if "--help" in words:

@@ -23,6 +23,7 @@ def write(path: Path, rows: list[dict[str, object]]) -> str:
     return str(path)
 
 
+@pytest.mark.pictures
 def test_a_reward_model_comes_with_its_report(
     model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
