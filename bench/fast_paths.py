@@ -21,10 +21,9 @@ from bench.machine import busy_programs
 from bench.sides import ROOT, forked
 from ppolm.config.model_settings import FastPath
 
-HABITS = ("kept_memory", "chunked_attention", "streamed_logits", "sampler_logprobs")
-WAYS = (*(path for path in get_args(FastPath) if path != "library_cache"), *HABITS)
+WAYS = (*(path for path in get_args(FastPath) if path != "library_cache"), *ours.HABITS)
 """The library's cache is what a model without the slot sampler falls back on, and no way of its own here."""
-NEEDS = {"packed_prompts": "--samples", "chunked_attention": "--samples", "shared_trunk": "--layers"}
+NEEDS = {"packed_prompts": "--samples", "shared_trunk": "--layers"}
 """Ways that do nothing in a case without this flag."""
 DEFAULT = ("A", "B", "B, both", "F", "T, K = 4, top 8")
 PHASES = ("generation", "scoring", "optimisation", "total")

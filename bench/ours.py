@@ -18,11 +18,9 @@ os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
 
 import torch
 import transformers
-from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
 
 from bench.shapes import LORA_R, TEMPERATURE, make_prompts, make_tokenizer, model_config, parser
-from ppolm.base_setup import attention, base_setup
+from ppolm.base_setup import base_setup
 from ppolm.base_setup.capabilities import FAST_PATHS
 from ppolm.base_setup.model_setup import setup_models
 from ppolm.config import PPOConfig
@@ -33,15 +31,7 @@ from ppolm.ppo_trainer import PPOTrainer
 from ppolm.rollout.generator import Generator
 from ppolm.rollout.sampling import Sampling
 
-
-def with_all_keys(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, options: dict[str, Any]) -> Tensor:
-    """Attention over whole rows at once."""
-    return scaled_dot_product_attention(query, key, value, mask, **options)
-
-
 HABITS: dict[str, Callable[[], Any]] = {
-    "kept_memory": lambda: setattr(base_setup, "keep_freed_memory", lambda: False),
-    "chunked_attention": lambda: setattr(attention, "_without_later_keys", with_all_keys),
     "streamed_logits": lambda: setattr(base_setup.BaseModelSetup, "output_matrix", None),
     "sampler_logprobs": lambda: None,  # a setting of its own
 }

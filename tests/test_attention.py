@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from ppolm.base_setup import BaseModelSetup, attention
-from ppolm.base_setup.attention import CHUNK, NAME
+from ppolm.base_setup import BaseModelSetup
+from ppolm.base_setup.attention import NAME
 from ppolm.config import SFTConfig
 from tests.closeness import assert_rounding
 from tests.tiny_models import ARCHITECTURES, make_model_folder
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize(("length", "chunk"), [(1, CHUNK), (7, CHUNK), (7, 3)])
+@pytest.mark.parametrize("length", [1, 7])
 def test_hidden_states_and_gradients_under_a_mask_are_the_librarys(
-    architecture: str, length: int, chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    architecture: str, length: int, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("ppolm.base_setup.attention.CHUNK", chunk)
     folder = make_model_folder(tmp_path, architecture, scale=2.0)
     setup = BaseModelSetup(SFTConfig(model_name=str(folder), device="cpu"))
     plain = AutoModelForCausalLM.from_pretrained(folder).eval().requires_grad_(False)
@@ -41,26 +39,6 @@ def test_hidden_states_and_gradients_under_a_mask_are_the_librarys(
         found.append((hidden.detach(), embedded.grad))
     for ours, theirs in zip(*found, strict=True):
         assert_rounding(ours, theirs)
-
-
-def test_keys_that_no_query_of_a_chunk_can_see_are_left_out(
-    model_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    setup = BaseModelSetup(SFTConfig(model_name=str(model_folder), device="cpu"))
-    seen: list[tuple[int, int]] = []
-    attend = attention.scaled_dot_product_attention
-
-    def watch(query: torch.Tensor, key: torch.Tensor, *arguments: Any, **options: Any) -> torch.Tensor:
-        seen.append((query.shape[2], key.shape[2]))
-        return attend(query, key, *arguments, **options)
-
-    monkeypatch.setattr(attention, "scaled_dot_product_attention", watch)
-    monkeypatch.setattr(attention, "CHUNK", 4)
-    for length, expected in ((7, [(7, 7)]), (10, [(4, 4), (4, 8), (2, 10)])):
-        seen.clear()
-        mask = torch.ones(1, 1, length, length, dtype=torch.bool).tril()
-        setup.hidden_states(torch.arange(3, 3 + length)[None], torch.arange(length)[None], mask)
-        assert seen == expected * setup.text_config.num_hidden_layers
 
 
 def test_the_saved_model_names_no_attention_of_ours(model_folder: Path, tmp_path: Path) -> None:

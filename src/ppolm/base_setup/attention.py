@@ -20,8 +20,6 @@ EXTRAS = frozenset(inspect.signature(sdpa_attention_forward).parameters) - {
     *("module", "query", "key", "value", "attention_mask", "dropout", "scaling", "is_causal", "kwargs")
 }
 """What some models give the library's attention besides: such calls are left to it."""
-CHUNK = 192
-"""Queries of long packed rows that are computed together, with the keys up to the last of them."""
 
 
 def grouped_attention(
@@ -37,7 +35,6 @@ def grouped_attention(
     """softmax(q kᵀ · scale) v as the library's own, which copies keys and values as soon as there is a mask.
 
     A single new token: the heads of a group are the rows of one small product. Whole sequences: torch shares the heads.
-    No token of a causal model sees a later one, whatever the mask says besides.
     """
     batch, heads, length, width = query.shape
     shared = key.shape[1]
@@ -49,22 +46,8 @@ def grouped_attention(
         mask = attention_mask.expand(-1, -1, heads // shared, -1)
         answer = scaled_dot_product_attention(rows, key, value, mask, dropout, scale=scaling)
         return answer.reshape(batch, 1, heads, -1), None
-    options = {"dropout_p": dropout, "scale": scaling, "enable_gqa": True}
-    if getattr(module, "is_causal", False) and 2 * CHUNK <= length == key.shape[2]:
-        answer = _without_later_keys(query, key, value, attention_mask, options)
-    else:
-        answer = scaled_dot_product_attention(query, key, value, attention_mask, **options)
+    answer = scaled_dot_product_attention(query, key, value, attention_mask, dropout, scale=scaling, enable_gqa=True)
     return answer.transpose(1, 2).contiguous(), None
-
-
-def _without_later_keys(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, options: dict[str, Any]) -> Tensor:
-    """Queries in chunks, each with the keys up to its end: torch does so for a causal mask, but not for one of ours."""
-    parts = []
-    for start in range(0, query.shape[2], CHUNK):
-        end = start + CHUNK
-        seen = (key[:, :, :end], value[:, :, :end], mask[:, :, start:end, :end])
-        parts.append(scaled_dot_product_attention(query[:, :, start:end], *seen, **options))
-    return torch.cat(parts, dim=2)
 
 
 def use_grouped_attention(model: PreTrainedModel) -> str | None:
@@ -86,11 +69,11 @@ def use_grouped_attention(model: PreTrainedModel) -> str | None:
 
 
 def _agrees(heads: int, shared: int) -> bool:
-    """Whether both give the same for one new token, for short rows, and for rows that are computed in chunks."""
+    """Whether both give the same for one new token and for whole rows."""
     random = torch.Generator().manual_seed(0)
     module = nn.Module()
     module.is_causal, module.num_key_value_groups = True, heads // shared  # type: ignore[assignment]
-    for queries, keys in ((1, 9), (7, 7), (2 * CHUNK + 1, 2 * CHUNK + 1)):
+    for queries, keys in ((1, 9), (7, 7), (385, 385)):
         query = torch.randn(2, heads, queries, 8, generator=random)
         key, value = (torch.randn(2, shared, keys, 8, generator=random) for _ in range(2))
         mask = (torch.rand(2, 1, queries, keys, generator=random) < 0.7).tril(keys - queries)

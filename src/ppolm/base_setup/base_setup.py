@@ -16,7 +16,6 @@ from ppolm.base_setup.attention import MASKED
 from ppolm.base_setup.capabilities import Capabilities, check_padding, find_capabilities
 from ppolm.base_setup.context import context_length
 from ppolm.base_setup.cpu_bfloat16 import make_bfloat16_safe
-from ppolm.base_setup.cpu_memory import keep_freed_memory
 from ppolm.base_setup.cpu_threads import WIDTH_OF_A_THREAD, use_threads
 from ppolm.base_setup.device import DTYPES, Precision, product_precision, resolve_device, resolve_dtype
 from ppolm.base_setup.fused_block import only
@@ -41,8 +40,6 @@ class BaseModelSetup:
     def __init__(self, config: ModelSettings) -> None:
         self.name = config.model_name
         self.device = resolve_device(config.device)
-        if self.device.type == "cpu":
-            keep_freed_memory()
         source = model_path(self.name)
         self.dtype = resolve_dtype(
             config.dtype, self.device, lambda: empty_model(source, config.trust_remote_code).num_parameters()

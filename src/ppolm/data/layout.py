@@ -7,14 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from ppolm.data.packing import Answers, fill_bins
 from ppolm.data.sequences import PASS_COST, Read, split_by_tokens
 
-STRETCH = 192
-"""Queries of a wide packed row that are computed together, with the keys up to the last of them."""
 ALONE, PACKED, LAST = 1.1, 0.8, 2.7
 """Time of attention to a pair of tokens, beside the time that as many operations take in products: in a row of its
 own, in a packed row, in the last block. Attention weighs twice as much in training as in scoring; these are the means,
@@ -116,17 +113,10 @@ class Cost:
         rows · [(blocks - 1 + kv) · width + ((blocks - 1) · seen + LAST · wanted · width) / balance] + blocks · start
 
         ``wanted`` states are read of each row; ``seen`` are the pairs of a token and one that it may look at. In a row
-        of its own: ALONE · width² / 2, since what is later is left out. Packed: queries come in stretches of 192, each
-        with all keys up to its end, so PACKED · Σ stretch · end; or PACKED · width² where there are no two stretches.
-        ``start`` is PASS_COST, what a pass costs however small it is.
+        of its own: ALONE · width² / 2, since what is later is left out; packed: PACKED · width². ``start`` is
+        PASS_COST, what a pass costs however small it is.
         """
-        if not packed:
-            seen = ALONE * width**2 / 2
-        elif width < 2 * STRETCH:
-            seen = PACKED * width**2
-        else:
-            ends = [0, *range(STRETCH, width, STRETCH), width]
-            seen = PACKED * sum((end - begin) * end for begin, end in pairwise(ends))
+        seen = PACKED * width**2 if packed else ALONE * width**2 / 2
         products = (self.blocks - 1 + self.kv) * width
         attention = ((self.blocks - 1) * seen + LAST * wanted * width) / self.balance
         return rows * (products + attention) + self.blocks * PASS_COST
