@@ -25,6 +25,7 @@ from ppolm.config import ModelSettings, PPOConfig, RewardConfig, SFTConfig
 from ppolm.data import layout
 from ppolm.data.examples import Demonstration, Judgement, Preference, Rating, Thumb
 from ppolm.data.prompts import Prompt
+from ppolm.evaluation import intervals
 from ppolm.evaluation.readiness import assess
 from ppolm.models.base_model import BaseModel
 from ppolm.ppo_trainer import PPOTrainer, training_run
@@ -43,8 +44,10 @@ JUDGEMENTS: list[Judgement] = [
     *(Rating(Prompt(f"Be brief {n}:"), " so" * n, float(n)) for n in range(1, 7)),
     *(Thumb(Prompt(f"Be glad {n}:"), f" glad {n}", n % 2 == 0) for n in range(6)),
 ]
+SAMPLERS: Numbers = {"without": ("slot_sampler", "decode_matrices", "library_cache")}
+"""Supervised training does not sample, and to try samplers would take most of its time here."""
 LORA: Numbers = {"lora_r": 4, "lora_alpha": 8, "dtype": "float32", "trainable_layers": 1}
-SUPERVISED: Numbers = LORA | {
+SUPERVISED: Numbers = LORA | SAMPLERS | {
     "batch_size": 4,
     "learning_rate": 1e-2,
     "warmup_steps": 0,
@@ -97,7 +100,7 @@ class Scenarios:
 
     def readiness(self) -> Numbers:
         """The report on that reward model."""
-        settings = ModelSettings(device=self.device, dtype="float32")
+        settings = ModelSettings(device=self.device, dtype="float32", **SAMPLERS)
         model = load_reward_model(str(self.folder / "reward"), settings=settings)
         return assess(JUDGEMENTS, model.score_texts).to_dict()
 
@@ -217,6 +220,7 @@ def main(root: Path, names: Sequence[str]) -> None:
     torch.set_num_threads(1)
     transformers.utils.logging.disable_progress_bar()
     head_fit.PENALTIES = head_fit.PENALTIES[:3]
+    intervals.RESAMPLES = 100
     for architecture in ("qwen3", "gpt2"):
         make_model_folder(root / architecture, architecture, scale=3.0)
     host = Scenarios(root, "cpu")
@@ -225,9 +229,9 @@ def main(root: Path, names: Sequence[str]) -> None:
         for name in names:
             device = Scenarios(root, name)
             with emulated(name):
-                found[name] = device.all()
-                found[name] |= {"from_cpu": device.go_on_with(host), "to_cpu": host.go_on_with(device)}
+                found[name] = device.all() | {"from_cpu": device.go_on_with(host)}
                 found[name]["waits"] = count_waits(device.ppo_trainer(), PROMPTS)
+            found[name]["to_cpu"] = host.go_on_with(device)  # as on a machine that has no such device
     print(json.dumps(found))
 
 
