@@ -3,7 +3,7 @@ PYTHON ?= python3
 UV ?= $(shell command -v uv || ls .uv/bin/uv 2>/dev/null || echo $(PYTHON) -m uv)
 RUN = $(UV) run --frozen --no-sync
 
-.PHONY: demo setup sync check lint types test quick bench embedded seeds pin clean
+.PHONY: demo setup sync check lint types test quick machines bench embedded seeds pin clean
 
 demo: setup  ## PPO on the embedded tiny model, in about two minutes; FLAGS="--seed 1 --steps 20 --reward gold --json"
 	@$(RUN) python main.py $(FLAGS)
@@ -29,10 +29,13 @@ types: setup
 	$(RUN) mypy
 
 test: setup
-	$(RUN) pytest -n auto --dist loadgroup --maxschedchunk 2
+	$(RUN) pytest -n auto --dist loadgroup
 
 quick: setup  ## a minute's worth of the tests, from every room
-	$(RUN) pytest -n auto --dist loadgroup --maxschedchunk 2 -m "not slow"
+	$(RUN) pytest -n auto --dist loadgroup -m "not slow"
+
+machines: setup  ## the tests as other machines would run them: other instructions and threads, a busy neighbour
+	$(RUN) python -m scripts.other_machines
 
 bench: setup  ## the table's stages on a million rows, then PPO steps beside TRL's; FLAGS=--quick for two small cases
 	$(RUN) python bench/table_stages.py

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
+import sys
 
+import pytest
+
+from scripts import other_machines
 from tests.conftest import ROOT, SLOW, TOGETHER, shared_with
 
 
@@ -19,3 +23,22 @@ def test_one_worker_gets_all_tests_of_a_file_that_belong_together_and_single_one
     together = min(TOGETHER)
     assert shared_with(f"{together}::test_one[a-b]") == shared_with(f"{together}::test_two")
     assert shared_with("tests/test_losses.py::test_one") != shared_with("tests/test_losses.py::test_two")
+
+
+def test_the_suite_is_run_as_on_other_machines_and_says_what_failed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = "import os, sys; print('FAILED one'); print('capability', os.environ['ATEN_CPU_CAPABILITY'], sys.argv[1:])"
+    monkeypatch.setattr(other_machines, "TESTS", [sys.executable, "-c", f"{script}; sys.exit(1)"])
+    monkeypatch.setattr(sys, "argv", ["other_machines", "default", "avx2", "--", "-x"])
+    with pytest.raises(SystemExit) as end:
+        other_machines.main()
+    assert end.value.code == 2, "one for each setting that failed"
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(" (")[0] for line in lines] == [
+        *("FAILED one", "default       capability default ['-x']"),
+        *("FAILED one", "avx2          capability avx2 ['-x']"),
+    ]
+    monkeypatch.setattr(sys, "argv", ["other_machines", "windows"])
+    with pytest.raises(SystemExit, match="Unknown setting 'windows'"):
+        other_machines.main()
