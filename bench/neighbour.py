@@ -1,25 +1,63 @@
-"""What one busy program beside us costs: a PPO step alone, and beside a loop that keeps one core busy.
+"""What one busy program beside us costs: PPO steps alone, and beside a loop that keeps one core busy.
 
 python -m bench.neighbour
 
-`before` is how libgomp waits unless told otherwise, with a thread per core; `ours` is what ppolm sets.
+`before` is how libgomp waits unless told otherwise, with a thread per core; `ours` is what ppolm sets. Both are loaded,
+and take a step in turns: a machine's speed changes by the minute, so only steps next to each other can be compared.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from bench.machine import busy_programs
-from bench.sides import run
+from bench.sides import ROOT
+from bench.tables import markdown
 
 SHAPES = ("tiny", "embedded", "small")
-FLAGS = ["--batch", "8", "--epochs", "2", "--steps", "4", "--response", "32"]
-DEFAULT_SPINS = "300000"
+FLAGS = ["--batch", "8", "--epochs", "2", "--steps", "1000000", "--response", "32", "--paced"]
+WAITING = {"before": "300000", "ours": None}
+"""GOMP_SPINCOUNT of both sides; without one, what ppolm sets."""
+
+
+class Side:
+    """A program that takes a step whenever it is asked to."""
+
+    def __init__(self, name: str, shape: str) -> None:
+        threads = "auto" if name == "ours" else str(os.cpu_count() or 1)
+        environment = {key: value for key, value in os.environ.items() if key != "GOMP_SPINCOUNT"}
+        spins = WAITING[name]
+        if spins is not None:
+            environment["GOMP_SPINCOUNT"] = spins
+        line = [sys.executable, "-m", "bench.ours", "--shape", shape, *FLAGS, "--threads", threads]
+        self.program = subprocess.Popen(
+            line,
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def step(self) -> float:
+        """Its seconds."""
+        assert self.program.stdin is not None
+        assert self.program.stdout is not None
+        self.program.stdin.write("\n")
+        self.program.stdin.flush()
+        return float(self.program.stdout.readline())
+
+    def end(self) -> None:
+        """Let go of it."""
+        self.program.kill()
+        self.program.wait()
 
 
 @contextmanager
@@ -33,38 +71,40 @@ def neighbour() -> Iterator[None]:
         busy.wait()
 
 
-def seconds(shape: str, ours: bool) -> float:
-    """The best of a few steps."""
-    os.environ.pop("GOMP_SPINCOUNT", None)
-    if not ours:
-        os.environ["GOMP_SPINCOUNT"] = DEFAULT_SPINS
-    threads = "auto" if ours else str(os.cpu_count() or 1)
-    return float(run("ours", ["--shape", shape, *FLAGS, "--threads", threads])["best_step_s"]["total"])
+def measure(shape: str, steps: int) -> dict[tuple[str, bool], float]:
+    """The median step of both sides, alone (False) and beside a busy program (True)."""
+    seconds: dict[tuple[str, bool], list[float]] = {(name, busy): [] for name in WAITING for busy in (False, True)}
+    with ExitStack() as stack:
+        sides = {name: Side(name, shape) for name in WAITING}
+        for side in sides.values():
+            stack.callback(side.end)
+            side.step()  # the first is slower than the rest
+        for busy in (False, True):
+            with neighbour() if busy else ExitStack():
+                for _ in range(steps):
+                    for name, side in sides.items():
+                        seconds[name, busy].append(side.step())
+    return {key: statistics.median(values) for key, values in seconds.items()}
 
 
 def main() -> None:
-    """Measure in turns and print a table."""
+    """Measure and print a table."""
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    flags.add_argument("--rounds", type=int, default=2)
+    flags.add_argument("--steps", type=int, default=30)
     flags.add_argument("--shapes", nargs="+", default=list(SHAPES))
     given = flags.parse_args()
     busy = busy_programs()
     if busy:
         print(f"warning: other programs are busy, so timings mean little: {busy}", file=sys.stderr)
-    print("| model | quiet, before | quiet, ours | beside, before | beside, ours | quiet: ours/before | beside/quiet |")
-    print("|---|---|---|---|---|---|---|")
+    rows = []
     for shape in given.shapes:
-        best: dict[tuple[bool, bool], float] = {}
-        for _ in range(given.rounds):
-            for ours in (False, True):
-                best[ours, False] = min(best.get((ours, False), 1e9), seconds(shape, ours))
-                with neighbour():
-                    best[ours, True] = min(best.get((ours, True), 1e9), seconds(shape, ours))
-        before, now, before_beside, beside = (
-            best[key] for key in ((False, False), (True, False), (False, True), (True, True))
-        )
-        cells = [f"{value:.3f} s" for value in (before, now, before_beside, beside)]
-        print(f"| {shape} | {' | '.join(cells)} | {now / before:.2f} | {beside / now:.2f} |", flush=True)
+        found = measure(shape, given.steps)
+        cells = [f"{found[name, busy]:.3f} s" for busy in (False, True) for name in WAITING]
+        quiet, beside = found["ours", False], found["ours", True]
+        rows.append([shape, *cells, f"{quiet / found['before', False]:.2f}", f"{beside / quiet:.2f}"])
+        print("  ".join(rows[-1]), file=sys.stderr, flush=True)
+    head = ["quiet, before", "quiet, ours", "beside, before", "beside, ours", "quiet: ours/before", "beside/quiet"]
+    print(markdown(["model", *head], rows))
 
 
 if __name__ == "__main__":

@@ -69,6 +69,7 @@ def main() -> None:
     flags = parser(__doc__)
     flags.add_argument("--microbatch-tokens", type=int, default=4096)
     flags.add_argument("--without", nargs="*", default=[], choices=[*FAST_PATHS, *HABITS], help="see bench.fast_paths")
+    flags.add_argument("--paced", action="store_true", help="a step for each line of input, its seconds on a line")
     given = flags.parse_args()
     for name in given.without:
         HABITS.get(name, lambda: None)()
@@ -114,6 +115,8 @@ def main() -> None:
     prompts = [" ".join(map(str, ids)) for ids in make_prompts(given.shape, each * 4, given.shortest, given.longest)]
     steps, kls, mismatches = [], [], []
     for step in range(given.steps):
+        if given.paced and not sys.stdin.readline():
+            break
         clock.seconds = {}
         start, first = time.perf_counter(), step * each % len(prompts)
         metrics = trainer.ppo_step(prompts[first : first + each])["metrics"]
@@ -124,6 +127,8 @@ def main() -> None:
         scoring = total - parts["generation"] - parts["optimisation"]
         steps.append(parts | {"scoring": scoring, "total": total})
         print(f"step {step + 1}: {total:.2f} s", file=sys.stderr, flush=True)
+        if given.paced:
+            print(total, flush=True)
     best = min(steps[1:] or steps, key=lambda one: one["total"])
     answer = {
         "config": vars(given),

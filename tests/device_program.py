@@ -47,15 +47,19 @@ JUDGEMENTS: list[Judgement] = [
 SAMPLERS: Numbers = {"without": ("slot_sampler", "decode_matrices", "library_cache")}
 """Supervised training does not sample, and to try samplers would take most of its time here."""
 LORA: Numbers = {"lora_r": 4, "lora_alpha": 8, "dtype": "float32", "trainable_layers": 1}
-SUPERVISED: Numbers = LORA | SAMPLERS | {
-    "batch_size": 4,
-    "learning_rate": 1e-2,
-    "warmup_steps": 0,
-    "eval_every": 2,
-    "eval_fraction": 0.3,
-    "checkpoint_every": 2,
-    "lora_dropout": 0.2,
-}
+SUPERVISED: Numbers = (
+    LORA
+    | SAMPLERS
+    | {
+        "batch_size": 4,
+        "learning_rate": 1e-2,
+        "warmup_steps": 0,
+        "eval_every": 2,
+        "eval_fraction": 0.3,
+        "checkpoint_every": 2,
+        "lora_dropout": 0.2,
+    }
+)
 
 
 layout.PAYS = 1e9  # prompts this short are packed only if it is made to look cheap

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import re
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bench import compare, decode_profile, fast_paths, generation, ours, packing, shared_prefix, sides
+from bench import compare, decode_profile, fast_paths, generation, neighbour, ours, packing, shared_prefix, sides
 from bench.cases import CASES, GENERATION, LEAN, QUICK
 from bench.compare import limit_shares
 from bench.growth import CURVES
@@ -44,6 +45,22 @@ def test_our_side_times_every_phase_of_a_ppo_step(
     assert seconds["total"] == pytest.approx(sum(seconds[phase] for phase in phases), abs=0.01)
     assert answer["response_length"] == pytest.approx(4, abs=1)
     assert answer["peak_rss_gib"] > 0.1
+
+
+def test_two_sides_take_steps_in_turns_alone_and_beside_a_busy_program(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = ["--batch", "2", "--response", "2", "--shortest", "3", "--longest", "3", "--epochs", "1", "--paced"]
+    monkeypatch.setattr(neighbour, "FLAGS", [*small, "--steps", "100"])
+    found = neighbour.measure("tiny", 2)
+    assert set(found) == {("before", False), ("ours", False), ("before", True), ("ours", True)}
+    assert all(seconds > 0 for seconds in found.values())
+    monkeypatch.setattr(sys, "argv", ["ours", "--shape", "tiny", *small, "--steps", "9", "--threads", "1"])
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n\n"))
+    ours.main()
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3, "two steps, and the whole"
+    assert [float(line) for line in lines[:2]] == pytest.approx(json.loads(lines[2])["steps_s"], abs=1e-3)
 
 
 def test_every_case_is_understood_by_both_sides() -> None:
