@@ -73,7 +73,7 @@ def test_a_rollout_computes_its_tokens_with_the_threads_of_its_rows(
     blocks = setup.blocks
 
     def watch(**inputs: Any) -> Any:
-        given = inputs.get("input_ids", inputs.get("inputs_embeds"))
+        given = inputs["input_ids"] if "input_ids" in inputs else inputs["inputs_embeds"]
         used.append((int(given.shape[1]), torch.get_num_threads()))
         return blocks(**inputs)
 
