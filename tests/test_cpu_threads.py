@@ -48,7 +48,7 @@ def test_whoever_asks_for_threads_gets_them(model_folder: Path, monkeypatch: pyt
     assert torch.get_num_threads() == 1
 
 
-@pytest.mark.parametrize(("rows", "threads"), [(1, 1), (7, 1), (8, 2), (15, 3), (16, 4), (99, 4)])
+@pytest.mark.parametrize(("rows", "threads"), [(1, 1), (15, 1), (16, 2), (31, 3), (32, 4), (99, 4)])
 def test_single_tokens_of_few_rows_have_fewer_threads_while_they_are_computed(
     rows: int, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,7 +86,7 @@ def test_a_rollout_computes_its_tokens_with_the_threads_of_its_rows(
 
 @pytest.mark.parametrize(
     ("given", "expected"),
-    [({}, "2000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "passive"}, "None")],
+    [({}, "1500"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "passive"}, "None")],
 )
 def test_waiting_is_set_before_torch_is_loaded_unless_somebody_has(given: dict[str, str], expected: str) -> None:
     script = "import sys, os, ppolm; print(os.environ.get('GOMP_SPINCOUNT'), 'torch' in sys.modules)"

@@ -9,4 +9,4 @@ __version__ = "0.1.0"
 # the two; bench/neighbour.py measures both. The library that reads this is loaded with torch, so it has to be said
 # before; whoever has said something else is left alone.
 if "OMP_WAIT_POLICY" not in os.environ:
-    os.environ.setdefault("GOMP_SPINCOUNT", "2000")
+    os.environ.setdefault("GOMP_SPINCOUNT", "1500")

@@ -13,9 +13,10 @@ import torch
 WIDTH_OF_A_THREAD = 64
 """Columns of a state that keep a thread busy: with fewer for each, threads wait for each other longer than they work.
 Measured on two cores: a model 64 wide is as fast with one thread, one 128 wide gains a tenth by the second."""
-NUMBERS_OF_A_THREAD = 1024
+NUMBERS_OF_A_THREAD = 2048
 """Rows times columns that keep a thread busy when a single token of every row is computed. Measured on two cores, with
-8 rows: a model 128 wide loses a tenth by the second thread, one 256 wide gains a tenth."""
+8 rows: a model 128 wide loses a tenth by the second thread; one 256 wide gains a tenth, and loses far more by it as
+soon as another program is busy."""
 
 
 @dataclass(frozen=True)
