@@ -2,8 +2,8 @@
 
 python -m bench.neighbour
 
-`before` is how libgomp waits unless told otherwise, with a thread per core; `ours` is what ppolm sets. Both are loaded,
-and take a step in turns: a machine's speed changes by the minute, so only steps next to each other can be compared.
+`before` is how libgomp waits by itself, with a thread per core; `ours` is what ppolm does. Both are loaded, and take a
+step in turns: a machine's speed changes by the minute, so only steps next to each other can be compared.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -23,7 +24,9 @@ from bench.tables import markdown
 SHAPES = ("tiny", "embedded", "small")
 FLAGS = ["--batch", "8", "--epochs", "2", "--steps", "1000000", "--response", "32", "--paced"]
 WAITING = {"before": "300000", "ours": None}
-"""GOMP_SPINCOUNT of both sides; without one, what ppolm sets."""
+"""GOMP_SPINCOUNT of both sides: libgomp's own number, which keeps ppolm from changing it, and none."""
+SETTLE = 0.05
+"""Seconds between two steps: threads of the last one may still be spinning."""
 
 
 class Side:
@@ -50,6 +53,7 @@ class Side:
         """Its seconds."""
         assert self.program.stdin is not None
         assert self.program.stdout is not None
+        time.sleep(SETTLE)
         self.program.stdin.write("\n")
         self.program.stdin.flush()
         return float(self.program.stdout.readline())

@@ -61,10 +61,10 @@ def test_ready_layers_give_the_outputs_of_the_layers_and_their_adapters(
         if getattr(attention, name).base_layer.bias is not None:
             getattr(attention, name).base_layer.bias.normal_()
     modules, x = (attention.q_proj, attention.k_proj, attention.v_proj), torch.randn(3, 1, 32)
-    with setup.sampling(2):
+    with setup.sampling(None):
         plain = apply_layers(modules, x)
     layers = DecodeLayers()
-    with setup.sampling(2, layers):
+    with setup.sampling(layers):
         ours = apply_layers(modules, x)
     (ready,) = layers.ready.values()
     assert ready is not None, "not the plain way again"
@@ -121,7 +121,7 @@ def test_an_adapter_too_small_for_bfloat16_weights_still_acts(make_config: Calla
     layer.lora_B["policy"].weight.fill_(1)
     delta = layer.scaling["policy"] * layer.lora_B["policy"].weight @ layer.lora_A["policy"].weight
     assert torch.equal((1 + delta).bfloat16(), layer.base_layer.weight)
-    with setup.sampling(2, DecodeLayers()):
+    with setup.sampling(DecodeLayers()):
         (y,) = apply_layers((layer,), x[None, None])
     torch.testing.assert_close(y[0, 0], delta @ x, rtol=0.02, atol=0)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from ppolm.base_setup.attention import MASKED
 from ppolm.base_setup.capabilities import Capabilities, check_padding, find_capabilities
 from ppolm.base_setup.context import context_length
 from ppolm.base_setup.cpu_bfloat16 import make_bfloat16_safe
-from ppolm.base_setup.cpu_threads import WIDTH_OF_A_THREAD, Threads, use_threads
+from ppolm.base_setup.cpu_threads import WIDTH_OF_A_THREAD, use_threads
 from ppolm.base_setup.device import DTYPES, Precision, product_precision, resolve_device, resolve_dtype
 from ppolm.base_setup.fused_block import only
 from ppolm.base_setup.load_model import empty_model, find_transformer, load_causal_lm, load_pretrained
@@ -51,9 +51,8 @@ class BaseModelSetup:
         self.causal_lm.eval().requires_grad_(False)
         self.transformer = find_transformer(self.causal_lm)
         self.text_config = self.causal_lm.config.get_text_config()
-        self.threads = Threads()
         if self.device.type == "cpu":
-            self.threads = use_threads(config.threads, int(getattr(self.text_config, "hidden_size", WIDTH_OF_A_THREAD)))
+            use_threads(config.threads, int(getattr(self.text_config, "hidden_size", WIDTH_OF_A_THREAD)))
         self.context_length = context_length(self.text_config)
         """Longest sequence the model has positions for, if it says so."""
         self.tokenizer = self._load_tokenizer(source, config.trust_remote_code)
@@ -125,12 +124,9 @@ class BaseModelSetup:
             self.mode = dataclasses.replace(self.mode, many_rows=DTYPES[saved["products"]])
             self.capabilities = dataclasses.replace(self.capabilities, products=saved["products"])
 
-    @contextmanager
-    def sampling(self, rows: int, prepared: PreparedLayers | None = None) -> Iterator[None]:
-        """While the next token of so many rows is computed, by prepared layers if there are any."""
-        mode = dataclasses.replace(self.mode, sampling=True, prepared=prepared)
-        with self.threads.for_tokens(rows), computing(mode):
-            yield
+    def sampling(self, prepared: PreparedLayers | None) -> AbstractContextManager[None]:
+        """While one token after the other is computed, by prepared layers if there are any."""
+        return computing(dataclasses.replace(self.mode, sampling=True, prepared=prepared))
 
     def computing(self) -> AbstractContextManager[None]:
         """While anything of this model is computed: in its own mode, whatever other models do."""

@@ -71,7 +71,7 @@ class SlotSampler:
         while self.waiting or any(self.running):
             self._let_in()
             if any(self.running):
-                with self.setup.sampling(len(self.running), self.layers):
+                with self.setup.sampling(self.layers):
                     self._next_tokens()
             self._let_out()
         ids, logprobs, ended = self.tokens.tolist(), self.logprobs.tolist(), self.ended.tolist()
