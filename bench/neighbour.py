@@ -22,6 +22,7 @@ from bench.sides import ROOT
 from bench.tables import markdown
 
 SHAPES = ("tiny", "embedded", "small")
+PROGRAM = [sys.executable, "-m", "bench.ours"]
 FLAGS = ["--batch", "8", "--epochs", "2", "--steps", "1000000", "--response", "32", "--paced"]
 WAITING = {"before": "300000", "ours": None}
 """GOMP_SPINCOUNT of both sides: libgomp's own number, which keeps ppolm from changing it, and none."""
@@ -38,7 +39,7 @@ class Side:
         spins = WAITING[name]
         if spins is not None:
             environment["GOMP_SPINCOUNT"] = spins
-        line = [sys.executable, "-m", "bench.ours", "--shape", shape, *FLAGS, "--threads", threads]
+        line = [*PROGRAM, "--shape", shape, *FLAGS, "--threads", threads]
         self.program = subprocess.Popen(
             line,
             cwd=ROOT,

@@ -8,6 +8,8 @@ import json
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -48,14 +50,37 @@ def test_our_side_times_every_phase_of_a_ppo_step(
 
 
 def test_two_sides_take_steps_in_turns_alone_and_beside_a_busy_program(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    turns = tmp_path / "turns"
+    script = (
+        "import os, sys\n"
+        "side = 'before' if os.environ.get('GOMP_SPINCOUNT') == '300000' else 'ours'\n"
+        "assert sys.argv[sys.argv.index('--threads') + 1] == ('auto' if side == 'ours' else str(os.cpu_count()))\n"
+        "for line in sys.stdin:\n"
+        f"    print(side, file=open({str(turns)!r}, 'a'))\n"
+        "    print({'before': 3.0, 'ours': 2.0}[side], flush=True)\n"
+    )
+    monkeypatch.setenv("GOMP_SPINCOUNT", "7")  # not handed on
+    monkeypatch.setattr(neighbour, "PROGRAM", [sys.executable, "-c", script])
+
+    @contextmanager
+    def busy_program() -> Iterator[None]:
+        turns.open("a").write("busy\n")
+        yield
+
+    monkeypatch.setattr(neighbour, "neighbour", busy_program)
+    found = neighbour.measure("tiny", 2)
+    assert found == {("before", False): 3, ("ours", False): 2, ("before", True): 3, ("ours", True): 2}
+    pair = ["before", "ours"]
+    assert turns.read_text().split() == [*pair, *pair, *pair, "busy", *pair, *pair], "a first step does not count"
+
+
+def test_our_side_takes_a_step_whenever_it_is_asked_to(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    small = ["--batch", "2", "--response", "2", "--shortest", "3", "--longest", "3", "--epochs", "1", "--paced"]
-    monkeypatch.setattr(neighbour, "FLAGS", [*small, "--steps", "100"])
-    found = neighbour.measure("tiny", 2)
-    assert set(found) == {("before", False), ("ours", False), ("before", True), ("ours", True)}
-    assert all(seconds > 0 for seconds in found.values())
-    monkeypatch.setattr(sys, "argv", ["ours", "--shape", "tiny", *small, "--steps", "9", "--threads", "1"])
+    small = "--batch 2 --response 2 --shortest 3 --longest 3 --epochs 1 --steps 9 --threads 1 --paced"
+    monkeypatch.setattr(sys, "argv", ["ours", "--shape", "tiny", *small.split()])
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n\n"))
     ours.main()
     lines = capsys.readouterr().out.splitlines()
