@@ -47,7 +47,8 @@ def test_every_command_takes_the_embedded_model(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     small = ["--learning-rate", "1e-4", "--device", "cpu"]
-    rows = ["--data", "embedded:validation", "--max-eval-rows", "8", "--batch-size", "64", *small]
+    top = ["--batch-size", "64", "--trainable-layers", "1"]
+    rows = ["--data", "embedded:validation", "--max-eval-rows", "8", *top, *small]
     assert ppolm(["sft", "--model-name", "embedded", *rows, "--output", "sft"]) == 0
     assert ppolm(["reward", "--model-name", "embedded", *rows, "--output", "rm"]) == 0
     assert "verdict: not ready" in capsys.readouterr().out

@@ -93,7 +93,7 @@ def test_readme_commands_run(
             words = [word for word in words if word not in ("--model-name", "path/to/model")]
             words += ["--run-name", "my-run", "--model-name", str(roomy_model), *SMALL]
         elif words[0] in ("sft", "reward"):
-            words += ["--batch-size", "64"]
+            words += ["--batch-size", "64", "--trainable-layers", "1"]
             if words[0] == "sft":
                 words[words.index("--data") + 1] = "embedded:validation"
         elif words[:3] == ["train", "--model-name", "embedded"]:

@@ -157,7 +157,9 @@ def test_a_resumed_run_multiplies_as_it_began_whatever_this_cpu_does_better(
 ) -> None:
     def run(name: str, fast: bool, resume: bool = False) -> Path:
         monkeypatch.setattr(device, "multiplies_bfloat16", lambda: fast)
-        trainer = PPOTrainer(make_config(**STATEFUL, dtype="bfloat16", run_name=name), reward=spread)
+        trainer = PPOTrainer(
+            make_config(**STATEFUL | {"ppo_epochs": 1}, dtype="bfloat16", run_name=name), reward=spread
+        )
         checkpoint = Path(trainer.config.output_dir) / name / "checkpoints/step-000003"
         return trainer.train(PROMPTS, resume=checkpoint if resume else None).run_dir
 

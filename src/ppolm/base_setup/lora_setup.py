@@ -201,10 +201,11 @@ class AdapterSet:
     def save(self, name: str, folder: str | Path) -> None:
         """Write adapter ``name`` as a plain PEFT folder, loadable with ``PeftModel.from_pretrained``."""
         folder = Path(folder)
+        # PEFT's model card is empty, and takes longer to write than a small adapter.
+        self.model.create_or_update_model_card = lambda _: None
         self.model.save_pretrained(str(folder), selected_adapters=[self._inner[name]], save_embedding_layers=False)
         nested = folder / self._inner[name]  # PEFT puts a named adapter into a folder of that name
         if nested.is_dir():
             for file in nested.iterdir():
                 file.replace(folder / file.name)
             nested.rmdir()
-        (folder / "README.md").unlink(missing_ok=True)  # PEFT's empty model card says nothing
