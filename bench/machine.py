@@ -1,14 +1,30 @@
-"""Whether anything else is using the machine."""
+"""What this program, and others, use of the machine."""
 
 from __future__ import annotations
 
 import os
+import re
+import resource
 import time
+from pathlib import Path
 
 import psutil
 
 BUSY = 0.2
 """Share of one core, used by other programs, from which timings are no longer to be trusted."""
+
+
+def peak_gib() -> float:
+    """The most memory that this program has held.
+
+    Linux keeps it by program (VmHWM). What `getrusage` says may be the size of the program that started this one.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        found = re.search(r"VmHWM:\s*(\d+) kB", status.read_text())
+        assert found is not None
+        return int(found[1]) / 2**20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**30  # bytes on macOS
 
 
 def busy_programs(seconds: float = 1.0) -> dict[str, float]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import sys
 import tempfile
 import time
@@ -19,6 +18,7 @@ os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
 import torch
 import transformers
 
+from bench.machine import peak_gib
 from bench.shapes import LORA_R, TEMPERATURE, make_prompts, make_tokenizer, model_config, parser
 from ppolm.base_setup import base_setup
 from ppolm.base_setup.capabilities import FAST_PATHS
@@ -134,7 +134,7 @@ def main() -> None:
         "config": vars(given),
         "best_step_s": {name: round(value, 3) for name, value in best.items()},
         "steps_s": [round(one["total"], 3) for one in steps],
-        "peak_rss_gib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 3),
+        "peak_rss_gib": round(peak_gib(), 3),
         "estimated_gib": round(estimated / 2**30, 3),
         "kl": [round(kl, 4) for kl in kls],
         "first_mismatch": max(mismatches),

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import sys
 import tempfile
 import time
@@ -24,6 +23,7 @@ from typing import Any
 os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
 os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
 
+from bench.machine import peak_gib
 from bench.shapes import LINEAR, LORA_R, TEMPERATURE, make_prompts, make_tokenizer, model_config, parser
 
 
@@ -132,7 +132,7 @@ def main() -> None:
         "best_step_s": {name: round(value, 3) for name, value in best.items()},
         "steps_s": [round(one["total"], 3) for one in steps],
         "kl": [round(kl, 4) for kl in kls],
-        "peak_rss_gib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 3),
+        "peak_rss_gib": round(peak_gib(), 3),
     }
     print(json.dumps(answer))
 

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,11 +20,12 @@ from bench import compare, decode_profile, fast_paths, generation, neighbour, ou
 from bench.cases import CASES, GENERATION, LEAN, QUICK
 from bench.compare import limit_shares
 from bench.growth import CURVES
-from bench.machine import busy_programs
+from bench.machine import busy_programs, peak_gib
 from bench.plot import draw
 from bench.shapes import make_prompts, parser
 from bench.table_stages import measure
 from bench.tables import PHASES, case_table
+from tests.conftest import ROOT
 
 
 def test_table_benchmark_times_every_stage_on_the_rows_asked_for() -> None:
@@ -86,6 +88,15 @@ def test_our_side_takes_a_step_whenever_it_is_asked_to(
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3, "two steps, and the whole"
     assert [float(line) for line in lines[:2]] == pytest.approx(json.loads(lines[2])["steps_s"], abs=1e-3)
+
+
+def test_the_peak_of_a_program_is_its_own_and_not_that_of_the_one_that_started_it() -> None:
+    large = bytearray(2**30)
+    large[::4096] = b"1" * len(large[::4096])  # it takes memory only once it is written to
+    script = "from bench.machine import peak_gib; print(peak_gib())"
+    answer = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert len(large) / 2**30 < peak_gib()
+    assert float(answer.stdout) < 0.5
 
 
 def test_every_case_is_understood_by_both_sides() -> None:
