@@ -1,7 +1,8 @@
-"""One architecture through all that PPO does with it, beside plain transformers and peft in float64."""
+"""One architecture through all that PPO does with it, beside plain transformers and peft."""
 
 from __future__ import annotations
 
+import copy
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,8 @@ from tests.architectures import VOCABULARY, make_architecture
 
 TEMPERATURE, NEW_TOKENS, BUDGET = 0.7, 10, 256
 AGREES = 1e-4
-"""Largest difference that is rounding: of a log-probability in nats, of anything else relative to its size."""
+"""Largest difference that is rounding: of a log-probability in nats, of anything else relative to its size. Where the
+library's own float32 rounds more than that, twice what it does."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +41,14 @@ class Outcome:
     on: tuple[str, ...] = ()
     """The faster ways it is computed with."""
     sampler: str = ""
+    rounding: float = 0.0
+    """How far the library's own float32 is from float64, for the size of the states; found where something is off."""
 
     @property
     def wrong(self) -> dict[str, float]:
         """What is off by more than rounding."""
-        return {name: value for name, value in (self.off or {}).items() if not value <= AGREES}
+        limit = max(AGREES, 2 * self.rounding)
+        return {name: value for name, value in (self.off or {}).items() if not value <= limit}
 
 
 def check_architecture(name: str) -> Outcome:
@@ -101,11 +106,12 @@ def _outcome(
     blocks = find_blocks(models.setup.causal_lm)[1]
     trunk = len(blocks) > 1 and trunk_refusal(models.setup, Trunk(models.setup, blocks, 1, 0)) is None
     on = tuple(path for path in found.on if path != "shared_trunk" or trunk)
-    return Outcome(off=off, on=on, sampler=found.sampler_for(17 + NEW_TOKENS))
+    rounding = plain.rounding(shared) if max(off.values()) > AGREES else 0.0
+    return Outcome(off=off, on=on, sampler=found.sampler_for(17 + NEW_TOKENS), rounding=rounding)
 
 
 class Plain:
-    """transformers and peft as they are: eager attention, one sequence at a time, no cache, in float64."""
+    """transformers and peft as they are: eager attention, one sequence at a time, no cache."""
 
     def __init__(self, folder: Path, adapters: Path) -> None:
         options: dict[str, Any] = {"dtype": torch.float32}
@@ -143,6 +149,13 @@ class Plain:
         inner = find_transformer(self.model.base_model.model)
         pairs = zip(sequences.contexts, sequences.actions, strict=True)
         return [inner(input_ids=torch.cat(pair)[None], use_cache=False).last_hidden_state[0] for pair in pairs]
+
+    def rounding(self, sequences: TokenSequences) -> float:
+        """How far float32 is from float64: a model that applies its blocks over and over multiplies what it rounds."""
+        exact = copy.deepcopy(self)
+        exact.model.double()
+        pairs = zip(self.states(sequences, "second"), exact.states(sequences, "second"), strict=True)
+        return max(_relative(one.double(), other) for one, other in pairs)
 
     @torch.no_grad()
     def values(self, sequences: TokenSequences, head: Any) -> Tensor:

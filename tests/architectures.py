@@ -63,7 +63,24 @@ LINEAR: dict[str, Any] = {
     "linear_value_head_dim": 8,
     "layer_types": ["linear_attention", "full_attention"],
 }
+PER_LAYER: dict[str, Any] = {
+    "num_hidden_layers": 4,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "num_kv_shared_layers": 2,
+    "sliding_window": 8,
+    "vocab_size_per_layer_input": VOCABULARY,
+    "hidden_size_per_layer_input": 8,
+    "head_dim": 8,
+}
+"""Embeddings of their own for every block, and keys that upper blocks share with lower ones."""
 SPECIAL: dict[str, dict[str, Any]] = {
+    "gemma4_text": {**PER_LAYER, "per_layer_config": {"1": {"head_dim": 16}, "3": {"head_dim": 16}}},
+    "gemma3n_text": {
+        **PER_LAYER,
+        "laurel_rank": 4,
+        "intermediate_size": [64] * 4,
+        "activation_sparsity_pattern": [0.0] * 4,
+    },
     **dict.fromkeys(
         ("axk1", "axk2", "deepseek_v2", "deepseek_v3", "deepseek_v32", "glm4_moe_lite", "glm_moe_dsa"), LATENT
     ),
@@ -79,13 +96,31 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "llama4_text": {"num_hidden_layers": 4, "interleave_moe_layer_step": 2, "intermediate_size_mlp": 64},
     "jamba": {"num_hidden_layers": 8, "attn_layer_offset": 1, "attn_layer_period": 2},
     "rwkv": {"num_hidden_layers": 8},
+    "zamba2": {
+        "num_hidden_layers": 4,
+        "num_key_value_heads": 4,
+        "n_mamba_heads": 4,
+        "layers_block_type": ["mamba", "hybrid"] * 2,
+        "adapter_rank": 4,
+        "chunk_size": 8,
+    },
     "bert": {"is_decoder": True},
     "roberta": {"is_decoder": True},
 }
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "falcon (ALiBi)": ("falcon", {"alibi": True, "head_dim": None}),
     "gemma2 (window 8)": ("gemma2", {"sliding_window": 8}),
-    "gemma3 (with vision)": ("gemma3", {}),
+    "gemma4_text (experts)": (
+        "gemma4_text",
+        {
+            "num_kv_shared_layers": 0,
+            "hidden_size_per_layer_input": 0,
+            "enable_moe_block": True,
+            "num_experts": 4,
+            "top_k_experts": 2,
+            "moe_intermediate_size": 16,
+        },
+    ),
     "gpt_neox (partial rotary)": ("gpt_neox", {"rotary_pct": 0.5}),
     "gpt_neox (one after the other)": ("gpt_neox", {"use_parallel_residual": False}),
     "granite (scaled logits)": ("granite", {"logits_scaling": 8.0, "residual_multiplier": 0.5}),
@@ -113,13 +148,30 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 """Configurations of an architecture that take another way through its code."""
 
 
+VISION: dict[str, Any] = {
+    **dict.fromkeys(("hidden_size", "intermediate_size"), 16),
+    **dict.fromkeys(("vision_output_dim", "projector_input_dim", "projector_output_dim", "out_hidden_size"), 32),
+    **dict.fromkeys(("num_hidden_layers", "depth"), 1),
+    **dict.fromkeys(("num_attention_heads", "num_heads"), 2),
+    "image_size": 28,
+    "patch_size": 14,
+}
+WITH_VISION = {
+    "gemma3": "gemma3_text",
+    "gemma4": "gemma4_text",
+    "llama4": "llama4_text",
+    "qwen3_5": "qwen3_5_text",
+    "qwen3_5_moe": "qwen3_5_moe_text",
+}
+"""Models that see, by the model of text in them."""
+
+
 def tiny_config(name: str) -> PreTrainedConfig:
     """The configuration of a tiny model, by the name of its type or variant."""
     kind, changes = VARIANTS.get(name, (name, {}))
-    if kind == "gemma3":
-        vision = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-        text = tiny_config("gemma3_text").to_dict()
-        return CONFIG_MAPPING["gemma3"](text_config=text, vision_config={**vision, "image_size": 28, "patch_size": 14})
+    if kind in WITH_VISION:
+        text = tiny_config(WITH_VISION[kind]).to_dict()
+        return CONFIG_MAPPING[kind](text_config=text, vision_config=VISION)
     default = CONFIG_MAPPING[kind]()
     known = {key: value for key, value in SHRUNK.items() if _is_size(default, key)}
     settings = known | SPECIAL.get(kind, {}) | changes
@@ -129,7 +181,7 @@ def tiny_config(name: str) -> PreTrainedConfig:
 def _is_size(config: PreTrainedConfig, name: str) -> bool:
     try:
         return isinstance(getattr(config, name), (int, list, type(None)))
-    except (AttributeError, ValueError):  # some have a size of their own in every layer
+    except (AttributeError, ValueError, RuntimeError):  # some have a size of their own in every layer
         return False
 
 

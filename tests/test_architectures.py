@@ -16,7 +16,8 @@ IN_THE_SUITE = (
     # The families most people use, and at least one of each way to be different.
     *("llama", "llama (biases)", "llama (one key head)", "llama (tied)", "mistral", "mistral (window 8)"),
     *("qwen2", "qwen2 (windows above)", "qwen3", "qwen3_next", "smollm3", "olmo2", "phi", "phi3", "phi3 (long rope)"),
-    *("gemma", "gemma2", "gemma2 (window 8)", "gemma3_text", "gemma3 (with vision)", "vaultgemma", "stablelm"),
+    *("gemma", "gemma2", "gemma2 (window 8)", "gemma3_text", "gemma3", "vaultgemma", "stablelm"),
+    *("gemma3n_text", "gemma4_text", "gemma4_text (experts)", "gemma4", "qwen3_5", "llama4", "zamba2"),
     *("gpt2", "gpt_neo", "gptj", "gpt_neox", "gpt_neox (partial rotary)", "gpt_neox_japanese", "codegen", "gpt_oss"),
     *("bloom", "mpt", "falcon", "falcon (ALiBi)", "opt", "opt (embeddings of another width)", "xglm", "biogpt", "ctrl"),
     *("granite", "granite (scaled logits)", "cohere", "cohere (scaled logits)", "cohere2", "starcoder2", "persimmon"),

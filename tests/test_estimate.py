@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from ppolm.base_setup import device
 from ppolm.base_setup.base_setup import BaseModelSetup
@@ -18,9 +19,12 @@ from ppolm.base_setup.device import memory_size, resolve_dtype
 from ppolm.base_setup.model_setup import setup_models
 from ppolm.cli.main import main
 from ppolm.config import PPOConfig
+from ppolm.data.layout import Cost
 from ppolm.estimate import Work, estimate, read_shape
 from ppolm.estimate.estimate import duration
 from ppolm.estimate.machine import gemm_gflops
+from ppolm.estimate.model_shape import shape_of
+from tests.architectures import tiny_config
 from tests.conftest import PROMPTS
 from tests.tiny_models import ARCHITECTURES, make_model_folder
 
@@ -42,6 +46,17 @@ def test_sizes_are_those_of_the_loaded_model(
     assert shape.parameters == whole
     assert (shape.layers, shape.trained_layers) == (2, layers or 2)
     assert (shape.hidden, shape.heads, shape.vocab) == (32, 32, 259)
+
+
+@pytest.mark.parametrize(("name", "heads", "kv"), [("gemma4_text", 4 * 16, 2 * 16), ("gemma3n_text", 4 * 8, 2 * 8)])
+def test_where_layers_differ_in_size_the_largest_counts(
+    name: str, heads: int, kv: int, make_config: Callable[..., PPOConfig]
+) -> None:
+    text = tiny_config(name)
+    with torch.device("meta"):
+        shape = shape_of(AutoModelForCausalLM.from_config(text), make_config(trainable_layers=1))
+    assert (shape.heads, shape.kv, shape.inner) == (heads, kv, 64)
+    assert Cost.of(text).balance == pytest.approx((2 * 32 * kv + 2 * 32 * heads + 3 * 32 * 64) / (2 * heads))
 
 
 def test_operations_are_two_per_weight_and_token_and_less_where_less_is_computed(

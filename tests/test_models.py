@@ -14,7 +14,7 @@ import torch
 from peft import PeftModel
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import AutoModelForCausalLM
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from ppolm.base_setup import device
 from ppolm.base_setup.model_setup import Models, setup_models
@@ -253,6 +253,17 @@ def test_an_adapter_with_missing_layers_is_refused(make_config: MakeConfig, tmp_
     )
     with pytest.raises(ModelError, match="does not have the layers"):
         setup_models(make_config(sft_adapter=str(folder)))
+
+
+@pytest.mark.parametrize("kind", ["llava", "t5"])
+@pytest.mark.parametrize("dtype", ["auto", "float32"])
+def test_a_model_that_does_not_continue_text_is_refused_in_one_sentence(
+    kind: str, dtype: str, make_config: MakeConfig, model_folder: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(model_folder, tmp_path / kind)
+    CONFIG_MAPPING[kind]().save_pretrained(tmp_path / kind)
+    with pytest.raises(ModelError, match=f"is of type {kind}, which transformers does not load as a causal language"):
+        setup_models(make_config(model_name=str(tmp_path / kind), dtype=dtype))
 
 
 def test_a_base_with_missing_weights_is_refused(make_config: MakeConfig, model_folder: Path, tmp_path: Path) -> None:

@@ -9,7 +9,14 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 
 from ppolm.data.hub import hub_is_reachable
 from ppolm.errors import ModelError
@@ -35,16 +42,28 @@ def find_transformer(model: PreTrainedModel) -> nn.Module:
     return inner
 
 
+def load_causal_config(name: str, trust_remote_code: bool) -> PreTrainedConfig:
+    """The configuration of a causal language model; raises if it is one of another kind of model."""
+    config: PreTrainedConfig = load_pretrained(AutoConfig, name, trust_remote_code)
+    own_code = "AutoModelForCausalLM" in (getattr(config, "auto_map", None) or {})
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING and not own_code:
+        raise ModelError(
+            f"Model {name} is of type {config.model_type}, which transformers does not load as a causal language "
+            "model; it may read images, or translate. Give a model that continues text, such as Qwen, Llama or Gemma."
+        )
+    return config
+
+
 def empty_model(name: str, trust_remote_code: bool) -> PreTrainedModel:
     """A model as its configuration describes it, of tensors that take no memory and hold nothing."""
-    config = load_pretrained(AutoConfig, name, trust_remote_code)
+    config = load_causal_config(name, trust_remote_code)
     with torch.device("meta"):
         return AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
 
 
 def load_causal_lm(name: str, dtype: torch.dtype, trust_remote_code: bool) -> PreTrainedModel:
     """Any causal language model from a local folder or the Hub."""
-    config = load_pretrained(AutoConfig, name, trust_remote_code)
+    config = load_causal_config(name, trust_remote_code)
     # With ALiBi the library's fused attention scales distances otherwise than its plain one does (Falcon).
     attention = {"attn_implementation": "eager"} if getattr(config, "alibi", False) else {}
     model, report = load_pretrained(

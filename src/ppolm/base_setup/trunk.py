@@ -133,6 +133,8 @@ def _try_trunk(setup: BaseModelSetup, trunk: Trunk) -> str | None:
 
 def _hands_on_states(setup: BaseModelSetup, trunk: Trunk) -> str | None:
     """Why a block of this model cannot be skipped by handing on its input, or None: it must give states for states."""
+    if getattr(setup.text_config, "hidden_size_per_layer_input", 0):  # Gemma 3n and 4: looked up again for every block
+        return "its blocks read the tokens themselves, besides the states below them"
     blocks, seen = [*trunk.lower, *trunk.upper], []
     width = setup.causal_lm.get_input_embeddings().weight.shape[1]
 

@@ -84,6 +84,16 @@ def bundles(topic: Topic, most: int, token_budget: int) -> list[Bundle]:
     return made
 
 
+def size_in(config: Any, name: str) -> int | None:
+    """A size that a model's configuration names; where layers differ in it, the largest."""
+    if name in (getattr(config, "per_layer_attributes", None) or ()):  # not to be read of the model as a whole
+        found = [getattr(config.per_layer_config[layer], name, None) for layer in range(config.num_hidden_layers)]
+    else:
+        value = getattr(config, name, None)
+        found = list(value) if isinstance(value, (list, tuple)) else [value]
+    return max((size for size in found if size), default=None)
+
+
 @dataclass(frozen=True)
 class Cost:
     """What decides between rows: the shape of a model, as far as it says what products and attention cost."""
@@ -100,9 +110,9 @@ class Cost:
         """By a model's configuration, without so many blocks: a token takes 2 operations per weight, and 4 per channel
         of the heads and token that it sees."""
         heads, hidden = config.num_attention_heads, config.hidden_size
-        head = getattr(config, "head_dim", None) or hidden // heads
-        shared = getattr(config, "num_key_value_heads", None) or heads
-        inner = getattr(config, "intermediate_size", None) or 4 * hidden
+        head = size_in(config, "head_dim") or hidden // heads
+        shared = size_in(config, "num_key_value_heads") or heads
+        inner = size_in(config, "intermediate_size") or 4 * hidden
         kv = 2 * hidden * head * shared
         weights = kv + 2 * hidden * head * heads + 3 * hidden * inner
         return cls(config.num_hidden_layers - skipped, weights / (2 * heads * head), kv / weights)

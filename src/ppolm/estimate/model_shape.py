@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 from ppolm.base_setup.adapter_forms import has_transposed_weights, new_lora_config
 from ppolm.base_setup.load_model import empty_model, find_blocks
 from ppolm.config import ModelSettings
+from ppolm.data.layout import size_in
 from ppolm.embedded import model_path
 
 
@@ -51,14 +52,14 @@ def shape_of(model: PreTrainedModel, settings: ModelSettings) -> ModelShape:
     with torch.device("meta"):
         adapted = get_peft_model(model, lora)
     text = model.config.get_text_config()
-    head = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    head = size_in(text, "head_dim") or text.hidden_size // text.num_attention_heads
     return ModelShape(
         parameters=parameters,
         layers=len(blocks),
         hidden=text.hidden_size,
         heads=head * text.num_attention_heads,
-        kv=head * (getattr(text, "num_key_value_heads", None) or text.num_attention_heads),
-        inner=getattr(text, "intermediate_size", None) or max(widths),
+        kv=head * (size_in(text, "num_key_value_heads") or text.num_attention_heads),
+        inner=size_in(text, "intermediate_size") or max(widths),
         vocab=text.vocab_size,
         block_weights=weights,
         adapter=sum(one.numel() for name, one in adapted.named_parameters() if ".lora_" in name),
