@@ -19,6 +19,18 @@ def test_what_is_named_as_slow_or_as_belonging_together_exists() -> None:
     assert {f"tests/{file.name}" for file in files} >= TOGETHER
 
 
+def test_quick_tests_reach_every_room() -> None:
+    rooms = {folder.parent.name for folder in (ROOT / "src" / "ppolm").glob("*/__init__.py")}
+    reached = set()
+    for file in (ROOT / "tests").glob("test_*.py"):
+        text = file.read_text()
+        quick = [name for name in re.findall(r"^def (test_\w+)", text, re.MULTILINE) if name not in SLOW]
+        if quick and file.stem not in SLOW:
+            reached |= set(re.findall(r"^from ppolm\.(\w+)", text, re.MULTILINE))
+    assert len(rooms) > 10
+    assert rooms <= reached
+
+
 def test_one_worker_gets_all_tests_of_a_file_that_belong_together_and_single_ones_of_the_others() -> None:
     together = min(TOGETHER)
     assert shared_with(f"{together}::test_one[a-b]") == shared_with(f"{together}::test_two")
