@@ -42,9 +42,9 @@ CONTROL = Mistake("no mistake", "models/scalar_head.py", "hidden.float()", "hidd
 MISTAKES = (
     Mistake(
         "an index on the host",
-        "models/reward_model.py",
-        ".argsort().to(states.device)]",
-        ".argsort()].index_select(0, torch.arange(len(states)))",
+        "data/sequences.py",
+        "state_index=torch.cat(state_index).to(device)",
+        "state_index=torch.cat(state_index)",
     ),
     Mistake(
         "columns of the table not brought to the device",
@@ -73,7 +73,7 @@ MISTAKES = (
     Mistake(
         "float64 on mps, in sampling",
         "rollout/sampling.py",
-        'torch.float32 if scaled.device.type == "mps" else torch.float64',
+        'torch.float32 if device.type == "mps" else torch.float64',
         "torch.float64",
     ),
     Mistake(
@@ -97,8 +97,8 @@ MISTAKES = (
     Mistake(
         "random numbers of the host not moved",
         "rollout/slot_sampler.py",
-        '(uniforms.float() if self.device.type == "mps" else uniforms).to(self.device)',
-        'uniforms.float() if self.device.type == "mps" else uniforms',
+        "uniforms.to(self.device, exact_dtype(self.device))",
+        "uniforms.to(exact_dtype(self.device))",
     ),
     Mistake(
         "a scalar head left on the CPU",
@@ -141,11 +141,7 @@ def noticed(mistake: Mistake) -> str | None:
         shutil.copytree(ROOT / "src", sources)
         file = sources / "ppolm" / mistake.file
         text = file.read_text()
-        if text.count(mistake.old) != 1:
-            raise SystemExit(
-                f"{mistake.file} holds {mistake.old!r} {text.count(mistake.old)} times, expected once: the code has "
-                "changed. Seed the mistake where it is now."
-            )
+        assert text.count(mistake.old) == 1, f"{mistake.file} has changed: seed the mistake where it is now"
         file.write_text(text.replace(mistake.old, mistake.new))
         path = os.pathsep.join([str(sources), str(ROOT)])
         line = [sys.executable, "-m", "tests.device_program", str(Path(folder) / "runs"), mistake.device]

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from scripts import other_machines
+from scripts.seed_device_mistakes import MISTAKES, Mistake
 from tests.conftest import ROOT, SLOW, TOGETHER, shared_with
 
 
@@ -17,6 +18,12 @@ def test_what_is_named_as_slow_or_as_belonging_together_exists() -> None:
     known = tests | {file.stem for file in files}
     assert {name.partition("[")[0] for name in SLOW} <= known
     assert {f"tests/{file.name}" for file in files} >= TOGETHER
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda one: one.what)
+def test_a_mistake_can_still_be_seeded_where_it_was(mistake: Mistake) -> None:
+    """Whether it is noticed, `python -m scripts.seed_device_mistakes` says, half a minute each."""
+    assert (ROOT / "src" / "ppolm" / mistake.file).read_text().count(mistake.old) == 1
 
 
 def test_quick_tests_reach_every_room() -> None:
