@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from peft.tuners.lora import Linear as LoraLayer
-from transformers import AutoModelForCausalLM, LlamaConfig
+from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config
 
 from ppolm.base_setup import BaseModelSetup, lora_linear
 from ppolm.base_setup.capabilities import FAST_PATHS, Capabilities, smallest_window
@@ -174,6 +174,11 @@ def test_windows_are_found_by_whatever_name() -> None:
     assert smallest_window(LlamaConfig(sliding_window=64, attention_chunk_size=32)) == 32
     assert smallest_window(LlamaConfig(window_size=16)) == 16
     assert smallest_window(LlamaConfig(sliding_window=64, use_sliding_window=False)) is None
+
+
+def test_a_number_of_layers_is_no_window() -> None:
+    config = Qwen2Config(use_sliding_window=True, sliding_window=4096, max_window_layers=21)
+    assert smallest_window(config) == 4096
 
 
 def test_one_token_that_is_off_is_enough() -> None:

@@ -31,6 +31,15 @@ def test_a_wider_model_has_more_threads_as_far_as_there_are(
     assert torch.get_num_threads() == threads
 
 
+def test_what_one_model_was_given_does_not_decide_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(cpu_threads, "available", cpu_threads.functools.cache(torch.get_num_threads))
+    torch.set_num_threads(4)  # what torch takes for right
+    use_threads(1, 1024)
+    use_threads(None, 1024)
+    assert torch.get_num_threads() == 4
+
+
 def test_whoever_asks_for_threads_gets_them(model_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     BaseModelSetup(SFTConfig(model_name=str(model_folder), device="cpu", threads=3))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from unittest.mock import Mock
+from unittest.mock import Mock, call
 
 import pytest
 import torch
@@ -44,13 +44,13 @@ def end_sometime(threads: set[str]) -> bool:
 @needs_libgomp
 def test_a_crowd_is_larger_than_the_cores_goes_home_and_changes_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
     assert LIBRARY is not None
-    monkeypatch.setattr(cpu_waiting, "Crowd", Mock())  # a watch that an earlier test began gathers none meanwhile
+    monkeypatch.setattr(cpu_waiting, "gather", Mock())  # a watch that an earlier test began gathers none meanwhile
     matrix = torch.randn(512, 512, generator=torch.Generator().manual_seed(0))
     product = matrix @ matrix
     before = threads_here()
-    crowd = Crowd(LIBRARY)
+    crowd = Crowd(LIBRARY, 5)
     gathered = threads_here() - before
-    assert len(gathered) > len(os.sched_getaffinity(0))
+    assert len(gathered) == 5
     assert torch.equal(matrix @ matrix, product)
     crowd.disperse()
     assert end_sometime(gathered)
@@ -85,23 +85,54 @@ def test_the_crowd_is_there_while_threads_wait_for_cores_and_does_not_flicker(mo
     shares = iter((0.03, 0.12, 0.5, 0.12, 0.3, 0.03, 0.12, 0.4))
 
     class Watched:
-        def __init__(self, library: str) -> None:
-            assert library == "gomp"
-            there[-1] = 1
-
         def disperse(self) -> None:
             there[-1] = 0
+
+    def gather(library: str) -> Watched:
+        assert library == "gomp"
+        there[-1] = 1
+        return Watched()
 
     def share(_: Delays) -> float:
         there.append(there[-1] if there else 0)
         return next(shares)
 
-    monkeypatch.setattr(cpu_waiting, "Crowd", Watched)
+    monkeypatch.setattr(cpu_waiting, "gather", gather)
     monkeypatch.setattr(Delays, "share", share)
     monkeypatch.setattr(cpu_waiting, "SECONDS_BETWEEN_LOOKS", 0)
     with pytest.raises(StopIteration):
         cpu_waiting._watch("gomp")
     assert there == [0, 0, 1, 1, 1, 0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(("cores", "threads", "size"), [(2, 2, 2), (8, 8, 2), (8, 5, 5), (64, 2, None)])
+def test_a_crowd_is_just_large_enough_and_where_it_would_be_huge_there_is_none(
+    cores: int, threads: int, size: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crowd = Mock()
+    monkeypatch.setattr(cpu_waiting, "Crowd", crowd)
+    monkeypatch.setattr(cpu_waiting.os, "sched_getaffinity", lambda _: range(cores))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    cpu_waiting.gather("gomp")
+    assert crowd.call_args_list == ([] if size is None else [call("gomp", size)])
+
+
+def test_where_threads_cannot_be_started_there_is_no_crowd(monkeypatch: pytest.MonkeyPatch) -> None:
+    """libgomp would end the program."""
+    monkeypatch.setattr(cpu_waiting, "Crowd", lambda *_: pytest.fail("gathered"))
+    before = threading.active_count()
+    start, started = threading.Thread.start, list[threading.Thread]()
+
+    def fails_at_the_second(thread: threading.Thread) -> None:
+        if started:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", fails_at_the_second)
+    assert cpu_waiting.gather("gomp") is None
+    assert len(started) == 1
+    assert threading.active_count() == before
 
 
 @needs_libgomp
@@ -129,8 +160,9 @@ def test_other_systems_wait_as_they_do(undecided: pytest.MonkeyPatch, tmp_path: 
     assert loaded_libgomp() is None
     assert not watch_neighbours()
     (tmp_path / "maps").write_text(
-        "7f00-7f01 r-xp 0 fe:00 1  /opt/a place/lib/libgomp-1a.so.1\n7f02-7f03 rw-p 0 00:00 0\n"
-        "7f04-7f05 r-xp 0 fe:00 2  /opt/a place/torch/lib/libgomp.so.1\n"
+        "7f00-7f01 r-xp 0 fe:00 1  /opt/my pytorch/another/libgomp-1a.so.1\n7f02-7f03 rw-p 0 00:00 0\n"
+        "7f04-7f05 r-xp 0 fe:00 2  /opt/my pytorch/torch/lib/libgomp.so.1\n"
     )
+    undecided.setattr(torch, "__file__", "/opt/my pytorch/torch/__init__.py")
     undecided.setattr(cpu_waiting, "MAPS", tmp_path / "maps")
-    assert loaded_libgomp() == "/opt/a place/torch/lib/libgomp.so.1", "torch's own, if several are loaded"
+    assert loaded_libgomp() == "/opt/my pytorch/torch/lib/libgomp.so.1", "torch's own, if several are loaded"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
@@ -154,3 +155,9 @@ def test_packing_is_tried_and_a_torch_without_it_goes_on(
     assert packs() in (True, False)
     monkeypatch.setattr("ppolm.base_setup.decode_layers.packs", lambda: False)
     assert len(sample(moved(make_config, "bfloat16").setup)) == 5
+
+
+def test_nothing_is_packed_where_it_cannot_be_tried_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows cannot fork."""
+    monkeypatch.delattr(os, "fork")
+    assert packs.__wrapped__() is False

@@ -24,6 +24,7 @@ from ppolm.errors import ModelError, TrainingDivergedError
 from ppolm.models.base_model import BaseModel
 from ppolm.models.token_logprobs import token_logprobs
 from ppolm.ppo_trainer import PPOTrainer
+from tests.architectures import make_architecture
 from tests.closeness import assert_rounding
 from tests.conftest import PROMPTS, spread
 from tests.sft_adapter import make_sft_adapter
@@ -308,3 +309,27 @@ def test_adapters_on_the_top_layers_leave_the_others_alone(name: str, tmp_path: 
     assert {key for key in everywhere if re.search(r"\.(?:layers|h)\.1\.", key)} == set(top)
     with pytest.raises(ModelError, match=r"trainable_layers is 3, but .* has 2 layers"):
         setup_models(PPOConfig(model_name=folder, device="cpu", trainable_layers=3))
+
+
+def test_all_linear_layers_of_the_top_blocks_are_adapted_where_blocks_differ(tmp_path: Path) -> None:
+    """Of an Lfm2 whose lower block is a convolution, the upper one attends."""
+    folder = make_architecture("lfm2_moe", tmp_path / "model")
+    config = PPOConfig(model_name=str(folder), device="cpu", lora_r=4, trainable_layers=1)
+    models = setup_models(config)
+    kinds = models.setup.text_config.layer_types
+    assert (kinds[0], kinds[-1]) == ("conv", "full_attention")
+    adapted = {name.rpartition(".lora_")[0].rpartition(".")[2] for name in models.policy.parameters()}
+    assert adapted >= {"q_proj", "k_proj", "v_proj"}
+
+
+def test_no_adapter_asks_the_hub_for_anything(
+    make_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sft = make_sft_adapter(make_config(), tmp_path / "sft")
+    monkeypatch.setattr("huggingface_hub.file_exists", lambda *_, **__: pytest.fail("the Hub was asked"))
+    monkeypatch.setattr(
+        "peft.utils.save_and_load.check_file_exists_on_hf_hub", lambda *_, **__: pytest.fail("the Hub was asked")
+    )
+    models = setup_models(make_config(model_name="embedded", lora_target_modules=("all-linear",)))
+    models.policy.save(tmp_path / "policy")
+    setup_models(make_config(sft_adapter=str(sft)))

@@ -254,6 +254,11 @@ def tuned(question: list[Any], reply: list[str], title: list[str], level: float 
     return question, reply, title
 
 
+def weighed_greedy(weight: float, question: list[Any], reply: list[str], **columns: Any) -> Any:
+    assert weight == 2.0
+    return question, reply, columns["title"]
+
+
 @pytest.mark.parametrize(
     "function",
     [
@@ -263,11 +268,18 @@ def tuned(question: list[Any], reply: list[str], title: list[str], level: float 
         Grader().__call__,
         lambda question, reply, title: (question, reply, title),
         functools.partial(weighed, 2.0),
+        functools.partial(weighed_greedy, 2.0),
         functools.partial(tuned, level=3.0),
     ],
 )
 def test_a_column_that_is_called_like_a_positional_parameter_is_not_passed(function: Callable[..., Any]) -> None:
-    columns: dict[str, Any] = {"question": ["x"] * 3, "reply": ["y"] * 3, "level": [1, 2, 3], "title": TITLES}
+    columns: dict[str, Any] = {
+        "question": ["x"] * 3,
+        "reply": ["y"] * 3,
+        "level": [1, 2, 3],
+        "title": TITLES,
+        "weight": [4, 5, 6],
+    }
     assert call(function, **columns) == (PROMPTS, RESPONSES, TITLES)
 
 

@@ -113,7 +113,8 @@ def new_lora_config(config: ModelSettings, model: PreTrainedModel) -> LoraConfig
             f"trainable_layers is {config.trainable_layers}, but {config.model_name} has {len(blocks)} layers."
         )
     if targets == ["all-linear"]:  # PEFT takes layers only with modules by name
-        linear = [path for path, module in blocks[0].named_modules() if isinstance(module, (nn.Linear, Conv1D))]
+        parts = [part for block in blocks[-config.trainable_layers :] for part in block.named_modules()]
+        linear = [path for path, module in parts if isinstance(module, (nn.Linear, Conv1D))]
         # Another adapter may be there already: its own layers are none, and what it wraps has its name below it.
         targets = sorted({path.removesuffix(".base_layer") for path in linear if ".lora_" not in path})
     top = list(range(len(blocks) - config.trainable_layers, len(blocks)))

@@ -234,7 +234,8 @@ def smallest_window(config: Any) -> int | None:
 
     Or after which it is scaled by positions that it counts itself, and not as we give them.
     """
-    found = [value for name, value in vars(config).items() if re.search("window|attention_chunk|floor_scale", name)]
+    sizes = re.compile("(window|attention_chunk|floor_scale)(?!.*_layers$)")  # not how many layers have one
+    found = [value for name, value in vars(config).items() if sizes.search(name)]
     if getattr(config, "use_sliding_window", None) is False:  # a size that is not used
         return None
     return min((value for value in found if isinstance(value, int) and value > 1), default=None)

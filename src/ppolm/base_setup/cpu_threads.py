@@ -19,10 +19,11 @@ def use_threads(asked: int | None, width: int) -> None:
 
     It holds for the whole process: torch knows no other way. A number in OMP_NUM_THREADS is left alone.
     """
+    most = available()  # asked first: what one model is given must not decide for the next
     if asked is not None:
         torch.set_num_threads(asked)
     elif not os.environ.get("OMP_NUM_THREADS"):
-        torch.set_num_threads(max(1, min(available(), width // WIDTH_OF_A_THREAD)))
+        torch.set_num_threads(max(1, min(most, width // WIDTH_OF_A_THREAD)))
     if torch.get_num_threads() > 1:
         watch_neighbours()
 

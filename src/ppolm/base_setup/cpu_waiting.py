@@ -20,12 +20,16 @@ import threading
 import time
 from pathlib import Path
 
+import torch
+
 SECONDS_BETWEEN_LOOKS = 0.2
 CROWDED, QUIET = 0.15, 0.08
 """Seconds that our threads wait for a core, all together, in a second. On two cores, measured: 0.00 to 0.04 when nobody
 else computes, 0.3 to 0.95 beside one busy program, however we wait."""
 TASKS = Path("/proc/self/task")
 MAPS = Path("/proc/self/maps")
+LARGEST_CROWD = 32
+"""On a machine with so many cores more than threads, one busy program takes none that we need."""
 DECIDED = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 """Whoever has said how to wait is left alone."""
 
@@ -55,10 +59,10 @@ class Delays:
 
 
 class Crowd:
-    """Sleeping threads of libgomp, more than there are cores. While they are there, waiting threads hardly spin."""
+    """Sleeping threads of libgomp. While there are more of all its threads than cores, waiting ones hardly spin."""
 
-    def __init__(self, library: str) -> None:
-        self._library = library
+    def __init__(self, library: str, size: int) -> None:
+        self._library, self._size = library, size
         self._gathered, self._go_home = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._stay, name="ppolm-crowd", daemon=True)
         self._thread.start()
@@ -72,9 +76,32 @@ class Crowd:
     def _stay(self) -> None:
         openmp = ctypes.CDLL(self._library)
         # Each thread of the team calls a function once. Any will do that takes nothing and changes nothing.
-        openmp.GOMP_parallel(openmp.omp_get_thread_num, None, len(os.sched_getaffinity(0)) + 1, 0)
+        openmp.GOMP_parallel(openmp.omp_get_thread_num, None, self._size, 0)
         self._gathered.set()
         self._go_home.wait()
+
+
+def gather(library: str) -> Crowd | None:
+    """A crowd that makes more threads than cores, beside those that torch has; None if it would be too large."""
+    size = max(2, len(os.sched_getaffinity(0)) + 2 - torch.get_num_threads())  # the first of both is no extra one
+    return Crowd(library, size) if size <= LARGEST_CROWD and can_start(size) else None
+
+
+def can_start(threads: int) -> bool:
+    """Whether the system lets us start so many more. libgomp ends the whole program if it does not."""
+    done, started = threading.Event(), list[threading.Thread]()
+    try:
+        for _ in range(threads):
+            thread = threading.Thread(target=done.wait, daemon=True)
+            thread.start()
+            started.append(thread)
+    except RuntimeError:
+        return False
+    finally:
+        done.set()
+        for thread in started:
+            thread.join()
+    return True
 
 
 @functools.cache
@@ -95,7 +122,8 @@ def loaded_libgomp() -> str | None:
         fields[5] for fields in (line.split(maxsplit=5) for line in MAPS.read_text().splitlines()) if len(fields) > 5
     }
     paths = sorted(path for path in mapped if Path(path).name.startswith("libgomp"))
-    return next((path for path in paths if "torch" in path), paths[0] if paths else None)
+    own = [path for path in paths if Path(torch.__file__).parent in Path(path).parents]
+    return next(iter([*own, *paths]), None)
 
 
 def crowded(share: float, before: bool) -> bool:
@@ -112,4 +140,4 @@ def _watch(library: str) -> None:
                 crowd.disperse()
             crowd = None
         elif crowd is None:
-            crowd = Crowd(library)
+            crowd = gather(library)

@@ -8,6 +8,7 @@ never written to.
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -139,6 +140,5 @@ def packs() -> bool:
     def trial() -> bool:
         return torch.allclose(packed_linear(x, pack(weight, 2)), x @ weight.T, rtol=0.02, atol=0.1)
 
-    if not (torch.backends.mkldnn.is_available() and torch._C._get_mkldnn_enabled() and survives(trial)):
-        return False
-    return trial()
+    there = torch.backends.mkldnn.is_available() and torch._C._get_mkldnn_enabled()
+    return there and hasattr(os, "fork") and survives(trial) and trial()

@@ -117,7 +117,9 @@ class AdapterSet:
     def _check_round_trip(self, name: str) -> None:
         """Refuse an adapter that PEFT would save in one form and not find again: a run could not be resumed."""
         inner = self._inner[name]
-        report = set_peft_model_state_dict(self.model, get_peft_model_state_dict(self.model, adapter_name=inner), inner)
+        # Without embeddings: PEFT would ask the Hub whether the base has been given new ones.
+        saved = get_peft_model_state_dict(self.model, adapter_name=inner, save_embedding_layers=False)
+        report = set_peft_model_state_dict(self.model, saved, inner)
         lost = sorted(set(report.missing_keys) & self.parameters(name).keys())
         if lost:
             raise ModelError(

@@ -20,7 +20,7 @@ class FunctionReward:
     """Calls ``function(prompts, responses)`` with the data columns it asks for by name, or all with ``**columns``.
 
     The call is made in the thread that asks. Columns that bear the name of one of the two positional parameters, or of
-    a keyword that a ``functools.partial`` has fixed, are not passed on.
+    a parameter that a ``functools.partial`` has fixed, are not passed on.
     """
 
     def __init__(self, function: Callable[..., Any], name: str, timeout: float) -> None:
@@ -32,7 +32,9 @@ class FunctionReward:
         positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         self.takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
         self.refuses = {p.name for p in positional[:2] if p.kind is p.POSITIONAL_OR_KEYWORD}
-        self.refuses |= set(function.keywords) if isinstance(function, functools.partial) else set()
+        if isinstance(function, functools.partial):
+            fixed = list(inspect.signature(function.func).parameters)[: len(function.args)]
+            self.refuses |= {*function.keywords, *fixed}
         by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
         self.takes = {parameter.name for parameter in parameters if parameter.kind in by_name}
 
