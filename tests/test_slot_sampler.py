@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ from ppolm.base_setup import BaseModelSetup
 from ppolm.base_setup.model_setup import setup_models
 from ppolm.config import PPOConfig, SFTConfig
 from ppolm.errors import ModelError
-from ppolm.rollout import slot_sampler
+from ppolm.rollout import sampler_check, slot_sampler
 from ppolm.rollout.kv_sampler import sample_sequences
 from ppolm.rollout.sampler_check import sampler_refusal
+from ppolm.rollout.samplers import sample
 from ppolm.rollout.sampling import Sampled, Sampling
 from ppolm.rollout.slot_cache import SlotCache
 from ppolm.rollout.slot_sampler import SlotSampler
@@ -199,6 +201,20 @@ def test_a_cache_that_forgets_is_found_out_and_one_that_fails_is_an_error(
     monkeypatch.setattr(SlotCache, "update", lambda *_: 1 / 0)
     with pytest.raises(ModelError, match=r"Trying slot_sampler on .* ZeroDivisionError.* Set without: slot_sampler"):
         make_setup(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "off", "refused"), [("float32", 1e-3, True), ("bfloat16", 0.01, False), ("bfloat16", 0.2, True)]
+)
+def test_log_probabilities_may_be_off_by_rounding_and_no_more(
+    dtype: Any, off: float, refused: bool, model_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def shifted(*given: Any) -> list[Any]:
+        return [dataclasses.replace(one, logprobs=[p + off for p in one.logprobs]) for one in sample(*given)]
+
+    setup = BaseModelSetup(SFTConfig(model_name=str(model_folder), device="cpu", dtype=dtype))
+    monkeypatch.setattr(sampler_check, "sample", shifted)
+    assert (sampler_refusal(setup, "slots") is not None) is refused
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
