@@ -7,8 +7,10 @@ No response ends, so that every step has the same number of rows.
 
 from __future__ import annotations
 
+import argparse
 import tempfile
 import time
+from dataclasses import dataclass
 from unittest.mock import patch
 
 import torch
@@ -54,8 +56,18 @@ def read_gigabytes_per_second() -> float:
     return best
 
 
-def main() -> None:
-    given = parser(__doc__).parse_args()
+@dataclass(frozen=True)
+class StepProfile:
+    """Milliseconds of a mean step of sampling, by part, and the size of the weights that it reads."""
+
+    steps: int
+    total: float
+    parts: dict[str, float]
+    gigabytes: float
+
+
+def measure(given: argparse.Namespace) -> StepProfile:
+    """Sample one batch and watch every step but the first."""
     with tempfile.TemporaryDirectory() as folder:
         make_model(folder, given)
         models = our_models(folder, given)
@@ -80,12 +92,19 @@ def main() -> None:
         for part, names in PARTS.items()
     }
     parts["everything else"] = total - sum(parts.values())
-    print(f"a step of {given.batch} rows: {total:.1f} ms, of {count}")
-    for part, milliseconds in parts.items():
-        print(f"  {milliseconds:6.1f} ms  {milliseconds / total:4.0%}  {part}")
     weights = [one for name, one in models.setup.causal_lm.named_parameters() if "lora_" not in name]
-    size, speed = sum(one.nbytes for one in weights) / 1e9, read_gigabytes_per_second()
-    print(f"reading the {size:.2f} GB of weights once, at {speed:.1f} GB/s: {1e3 * size / speed:.0f} ms")
+    return StepProfile(count, total, parts, sum(one.nbytes for one in weights) / 1e9)
+
+
+def main() -> None:
+    given = parser(__doc__).parse_args()
+    step = measure(given)
+    print(f"a step of {given.batch} rows: {step.total:.2f} ms, of {step.steps}")
+    for part, milliseconds in step.parts.items():
+        print(f"  {milliseconds:7.2f} ms  {milliseconds / step.total:4.0%}  {part}")
+    speed = read_gigabytes_per_second()
+    milliseconds = 1e3 * step.gigabytes / speed
+    print(f"reading the {step.gigabytes:.2f} GB of weights once, at {speed:.1f} GB/s: {milliseconds:.0f} ms")
 
 
 if __name__ == "__main__":
