@@ -20,7 +20,7 @@ from bench import compare, decode_profile, fast_paths, generation, neighbour, ou
 from bench.cases import CASES, GENERATION, LEAN, QUICK
 from bench.compare import limit_shares
 from bench.growth import CURVES
-from bench.machine import busy_programs, peak_gib
+from bench.machine import BUSY, busy_programs, peak_gib
 from bench.plot import draw
 from bench.shapes import make_prompts, parser
 from bench.table_stages import measure
@@ -257,7 +257,7 @@ def test_a_side_that_fails_is_reported_and_not_read(monkeypatch: pytest.MonkeyPa
 
 
 def test_busy_programs_are_named() -> None:
-    assert all(share > 0.2 for share in busy_programs(0.1).values())
+    assert all(share >= BUSY for share in busy_programs(0.1).values())  # as they are shown: rounded
 
 
 def test_prompts_are_the_same_on_both_sides_and_as_long_as_asked() -> None:
