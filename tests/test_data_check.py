@@ -252,11 +252,9 @@ def test_a_tokenizer_alone_will_do_and_its_absence_is_explained(
     alone.mkdir()
     for file in model_folder.glob("*token*"):
         (alone / file.name).write_bytes(file.read_bytes())
-    status, out, err = check("check", path, "--model-name", str(alone))
-    assert status == 1  # a chat cannot be used without a chat template
-    assert "line 2, The prompt is a list of chat messages" in " ".join(out.split())
+    status, out, _ = check("check", path, "--model-name", str(alone))
+    assert status == 0
     assert "context         unknown; the longest row has" in out
-    assert "1 row is bad" in err
     assert "does not exist" in check("check", path, "--model-name", "./nowhere")[2]
     (tmp_path / "empty").mkdir()
     status, _, err = check("check", path, "--model-name", str(tmp_path / "empty"))

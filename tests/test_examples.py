@@ -255,7 +255,7 @@ def test_csv_cells_may_be_empty_quoted_and_chat(tmp_path: Path) -> None:
         'p,,"one, ""two""\nthree",,,4.5,,\n'
         "p,,c,,,,down,\n"
         "p,,c,,,,,\n"
-        f'p,"{chat}",,,,,,\n'
+        "p,,,,,,,\n"
         f',"{chat}",,,,,,\n'
         "\n"
         "[1] is no chat\n"

@@ -70,10 +70,17 @@ def test_chat_messages_go_through_the_chat_template(models: Models) -> None:
     assert make_generator(models).generate([chat])[0][0].prompt_ids == text.prompt_ids
 
 
-def test_chat_messages_without_a_chat_template_are_an_error_that_says_so(models: Models) -> None:
+def test_chat_messages_without_a_chat_template_are_a_transcript_and_that_is_said_once(
+    models: Models, caplog: pytest.LogCaptureFixture
+) -> None:
     models.setup.tokenizer.tokenizer.chat_template = None
-    with pytest.raises(DataError, match="no chat template"):
-        make_generator(models).generate([[{"role": "user", "content": "Hello?"}]])
+    chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello?"}]
+    texts, _ = make_generator(models).generate([chat, chat])
+    written = "System:\nBe brief.\n\nHuman:\nHello?\n\nAssistant:\n"
+    assert models.setup.tokenizer.decode_prompt(texts[0].prompt_ids) == written
+    assert texts[0].prompt.content == chat
+    assert caplog.text.count("no chat template") == 1
+    assert models.setup.tokenizer.answer_end(chat) == models.setup.tokenizer.tokenizer.eos_token_id
 
 
 def test_prompt_that_just_fits_the_context_is_generated_and_a_longer_one_is_an_error(models: Models) -> None:

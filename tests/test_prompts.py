@@ -61,8 +61,11 @@ def test_bad_prompt_is_an_error_that_names_its_number(item: Any, message: str) -
         as_prompts(["fine", item])
 
 
-def test_prompt_column_goes_before_messages() -> None:
-    assert as_prompt({"prompt": "text", "messages": CHAT}, "row").content == "text"
+def test_messages_that_ask_the_prompt_are_the_prompt_and_others_contradict_it() -> None:
+    question = CHAT[-1]["content"]
+    assert as_prompt({"prompt": question, "messages": CHAT}, "row").content == CHAT
+    with pytest.raises(DataError, match="row has a 'prompt' that nobody asks in its 'messages'"):
+        as_prompt({"prompt": "text", "messages": CHAT}, "row")
     assert as_prompt({"prompt": None, "messages": CHAT}, "row").content == CHAT
 
 

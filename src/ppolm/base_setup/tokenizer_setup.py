@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,9 @@ from transformers import PreTrainedTokenizerBase
 
 from ppolm.errors import DataError, ModelError
 
+log = logging.getLogger(__name__)
 Messages = Sequence[dict[str, Any]]
+SPEAKERS = {"user": "Human", "assistant": "Assistant", "system": "System"}
 
 
 class TokenizerSetup:
@@ -25,23 +28,29 @@ class TokenizerSetup:
         named = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
         self.eos_ids = sorted({token for token in (*named, *eos_ids) if 0 <= token < vocab_size})
         self.pad_id = choose_pad_id(tokenizer, self.eos_ids, vocab_size)
+        self._told = False
 
     def encode(self, prompt: str | Messages) -> list[int]:
-        """Token ids of a text prompt, or of chat messages through the model's chat template."""
+        """Token ids of a text prompt, or of chat messages through the model's chat template or as a transcript."""
         if isinstance(prompt, str):
             ids = list(self.tokenizer(prompt)["input_ids"])
             # Some tokenizers close every text with EOS; a prompt that is already over cannot be continued.
             return ids[:-1] if len(ids) > 1 and ids[-1] in self.eos_ids and not self._ends_in_eos(prompt) else ids
         if not self.tokenizer.chat_template:
-            raise DataError(
-                "The prompt is a list of chat messages, but this model's tokenizer has no chat template. "
-                "Use text prompts, or an instruction-tuned model."
-            )
+            self._say_how_chats_are_written()
+            return self.encode(transcript(prompt))
         try:
             text = self.tokenizer.apply_chat_template(list(prompt), add_generation_prompt=True, tokenize=False)
         except TemplateError as error:
             raise DataError(f"The model's chat template refuses a prompt: {error}. It is {prompt!r:.80}.") from error
         return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def _say_how_chats_are_written(self) -> None:
+        if not self._told:
+            log.warning(
+                "This model has no chat template: chats are written as a transcript, 'Human: ... Assistant: ...'."
+            )
+        self._told = True
 
     def _ends_in_eos(self, prompt: str) -> bool:
         return any(prompt.endswith(self.tokenizer.convert_ids_to_tokens(token)) for token in self.eos_ids)
@@ -53,7 +62,7 @@ class TokenizerSetup:
 
     def answer_end(self, prompt: str | Messages) -> int:
         """The token that ends an answer: EOS, or what the chat template puts after the assistant's words."""
-        if not isinstance(prompt, str):
+        if not isinstance(prompt, str) and self.tokenizer.chat_template:
             words = "So be it"
             turn = [*prompt, {"role": "assistant", "content": words}]
             try:
@@ -82,6 +91,15 @@ class TokenizerSetup:
     def _decode(self, ids: list[int], keep_special: bool) -> str:
         # The two-argument form keeps spaces as they are; clean-up would make text and tokens disagree.
         return str(self.tokenizer.decode(ids, skip_special_tokens=not keep_special, clean_up_tokenization_spaces=False))
+
+
+def transcript(messages: Messages) -> str:
+    """A chat for a model that knows no chats, open for the assistant's next words.
+
+    Every turn begins on a line of its own, so that an answer needs no space before it.
+    """
+    turns = [f"{SPEAKERS.get(message['role'], message['role'])}:\n{message['content']}" for message in messages]
+    return "\n\n".join([*turns, "Assistant:\n"])
 
 
 def choose_pad_id(tokenizer: PreTrainedTokenizerBase, eos_ids: Sequence[int], vocab_size: int) -> int:

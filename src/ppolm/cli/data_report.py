@@ -41,6 +41,8 @@ def _rows(report: dict[str, Any]) -> list[str]:
     kinds = [f"{count:,} {COLUMNS[kind]}" for kind, count in report["kinds"].items()]
     form = "chat" if report["chat"] == rows else "text" if not report["chat"] else "chat and text"
     lines = _line("rows", f"{'; '.join(kinds)}; {form}" if rows else "none that can be used")
+    if report["shapes"]:
+        lines += _line("read as", "; ".join(f"{count:,} {shape}" for shape, count in report["shapes"].items()))
     others = [name if count == rows else f"{name} ({count:,})" for name, count in report["other_columns"].items()]
     if others:
         lines += _line("other columns", ", ".join(others))

@@ -147,7 +147,7 @@ class PPOConfig(ModelSettings):
     eval_prompts: str | None = None
     """Held-out prompts, in the same forms. None: eval_fraction of the training prompts is held out."""
     dataset_split: str = "train"
-    """Split to read when prompts is a dataset name."""
+    """Split to read of a dataset whose name does not end in one: name:split, or name/config:split, says its own."""
     skip_bad_rows: bool = False
     """A row that cannot be used: left out and counted, instead of an error that names its file and line."""
     eval_fraction: float = 0.1

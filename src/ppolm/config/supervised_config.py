@@ -18,7 +18,7 @@ class SupervisedConfig(ModelSettings):
     eval_data: tuple[str, ...] = ()
     """Validation rows, in the same forms. None given: eval_fraction of the training prompts, with all their rows."""
     dataset_split: str = "train"
-    """Split to read when data is a dataset name."""
+    """Split to read of a dataset whose name does not end in one: name:split, or name/config:split, says its own."""
     skip_bad_rows: bool = False
     """Leave out rows that cannot be used, and count them. Off: the first one is an error."""
     max_tokens: int | None = None

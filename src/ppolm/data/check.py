@@ -26,6 +26,7 @@ def report_of(tally: Tally, context: int | None = None) -> Report:
         "rows": tally.rows,
         "kinds": dict(tally.kinds.most_common()),
         "bad_rows": {"count": tally.bad, "first": tally.bad_reasons},
+        "shapes": dict(tally.shapes.most_common()),
         "chat": tally.chats,
         "text": tally.rows - tally.chats,
         "other_columns": dict(tally.other_columns.most_common()),
@@ -72,7 +73,7 @@ def longer_wins(prompts: Sequence[Sequence[float]]) -> dict[str, Any] | None:
 
     ``prompts`` holds, for the judged pairs of each prompt, 1 (the longer answer won), 0, or 0.5 (equal length).
     """
-    from ppolm.evaluation.intervals import mean_interval  # with its package it takes seconds; few files need it
+    from ppolm.evaluation.intervals import share_interval  # with its package it takes seconds; few files need it
 
     unequal = [[value for value in values if value != 0.5] for values in prompts]
     means = [fmean(values) for values in unequal if values]
@@ -80,7 +81,7 @@ def longer_wins(prompts: Sequence[Sequence[float]]) -> dict[str, Any] | None:
         return None
     pairs, equal = sum(map(len, prompts)), sum(value == 0.5 for values in prompts for value in values)
     return {
-        **dataclasses.asdict(mean_interval(means)),
+        **dataclasses.asdict(share_interval(means, range(len(means)))),
         "prompts": len(means),
         "pairs": pairs - equal,
         "equal_length": equal,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ppolm.data.prompts import Prompt, as_prompt
+from ppolm.data.shapes import says, standard_row
 from ppolm.errors import DataError
 
 
@@ -76,14 +77,15 @@ def as_example(row: Any, where: str) -> Example:
     """The richest kind of example that the row's columns make."""
     if not isinstance(row, Mapping):
         return as_prompt(row, where)
-    if _has(row, "chosen") or _has(row, "rejected"):
+    row = standard_row(row, where)
+    if says(row, "chosen") or says(row, "rejected"):
         return as_preference(row, where)
     if "completion" in row or _ends_in_answer(row):  # a score of a prompt alone, such as its votes, judges no answer
-        if _has(row, "score"):
+        if says(row, "score"):
             return as_rating(row, where)
-        if _has(row, "label"):
+        if says(row, "label"):
             return as_thumb(row, where)
-    if _has(row, "completion") or _ends_in_answer(row):
+    if says(row, "completion") or _ends_in_answer(row):
         return as_demonstration(row, where)
     return as_prompt(row, where)
 
@@ -101,13 +103,13 @@ def as_judgement(row: Any, where: str) -> Judgement:
 
 def as_demonstration(row: Any, where: str) -> Demonstration:
     """A prompt with its completion, or a conversation that ends in an answer."""
+    row = _standard(row, where)
     return Demonstration(as_prompt(row, where), _completion(row, where))
 
 
 def as_preference(row: Any, where: str) -> Preference:
     """Two answers to a prompt, or two conversations that differ in their last answer."""
-    if isinstance(row, Mapping) and _is_conversation(row.get("chosen")) and _is_conversation(row.get("rejected")):
-        row = _with_shared_prompt(row, where)
+    row = _standard(row, where)
     chosen, rejected = _answer(row, "chosen", where), _answer(row, "rejected", where)
     tie = _truth(row, "tie", where, default=False)
     if chosen == rejected and not tie:
@@ -128,52 +130,28 @@ def as_thumb(row: Any, where: str) -> Thumb:
     return Thumb(as_prompt(row, where), completion, label, **_judge(row, where))
 
 
+def _standard(row: Any, where: str) -> Any:
+    return standard_row(row, where) if isinstance(row, Mapping) else row
+
+
 def _judge(row: Mapping[str, Any], where: str) -> dict[str, Any]:
-    annotator = str(row["annotator"]) if _has(row, "annotator") else None
+    annotator = str(row["annotator"]) if says(row, "annotator") else None
     return {"confidence": _weight(row, "confidence", where, default=1.0), "annotator": annotator}
-
-
-def _has(row: Mapping[str, Any], column: str) -> bool:
-    """Whether the row says something there; an empty cell of a spreadsheet says nothing."""
-    return row.get(column) not in (None, "")
 
 
 def _found(row: Any) -> str:
     return ", ".join(map(str, row)) if isinstance(row, Mapping) else type(row).__name__
 
 
-def _is_conversation(value: Any) -> bool:
-    """Whether it is a prompt and an answer in one: two messages or more."""
-    return isinstance(value, (list, tuple)) and len(value) > 1 and all(isinstance(item, Mapping) for item in value)
-
-
 def _ends_in_answer(row: Mapping[str, Any]) -> bool:
     messages = row.get("messages")
     last = messages[-1] if isinstance(messages, (list, tuple)) and messages else None
-    return isinstance(last, Mapping) and last.get("role") == "assistant" and not _has(row, "prompt")
-
-
-def _with_shared_prompt(row: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Conversations as published preference data has them: the prompt is what both begin with."""
-    chosen, rejected = list(row["chosen"]), list(row["rejected"])
-    shared, prompt = _said(chosen[:-1]), row.get("prompt")
-    if shared != _said(rejected[:-1]):
-        raise DataError(f"{where} has conversations in 'chosen' and 'rejected' that differ before their last message.")
-    # Often the question stands in a prompt column as well, alone or as messages; another question would be a mistake.
-    if _has(row, "prompt") and prompt != shared[-1][1] and (isinstance(prompt, str) or _said(prompt) != shared):
-        raise DataError(f"{where} has another 'prompt' than the conversations in 'chosen' and 'rejected' begin with.")
-    return {**row, "prompt": chosen[:-1], "chosen": chosen[-1:], "rejected": rejected[-1:]}
-
-
-def _said(messages: Any) -> list[tuple[Any, Any]]:
-    """Who says what; whatever else messages hold is no part of the conversation."""
-    items = messages if isinstance(messages, (list, tuple)) else ()
-    return [(item.get("role"), item.get("content")) for item in items if isinstance(item, Mapping)]
+    return isinstance(last, Mapping) and last.get("role") == "assistant" and not says(row, "prompt")
 
 
 def _completion(row: Any, where: str) -> str:
     """The answer of a row: its completion, or the last message of its conversation."""
-    if isinstance(row, Mapping) and not _has(row, "completion") and _ends_in_answer(row):
+    if isinstance(row, Mapping) and not says(row, "completion") and _ends_in_answer(row):
         row = {"completion": row["messages"][-1:]}
     return _answer(row, "completion", where)
 
@@ -198,7 +176,7 @@ LARGEST = 1e6
 
 
 def _number(row: Mapping[str, Any], column: str, where: str, default: float | None = None) -> float:
-    if default is not None and not _has(row, column):
+    if default is not None and not says(row, column):
         return default
     value = row.get(column)
     try:
@@ -225,7 +203,7 @@ TRUTHS = {
 
 
 def _truth(row: Mapping[str, Any], column: str, where: str, default: bool | None = None) -> bool:
-    if default is not None and not _has(row, column):
+    if default is not None and not says(row, column):
         return default
     value = TRUTHS.get(str(row.get(column)).strip().lower())
     if value is None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
+from ppolm.data.same_text import digest
+from ppolm.data.shapes import standard_row
 from ppolm.errors import DataError
 
 REFERENCE_COLUMNS = ("reference", "completion")
@@ -24,9 +27,16 @@ class Prompt:
         """The reference answer of the data row, if it has one."""
         for name in REFERENCE_COLUMNS:
             value = self.columns.get(name)
+            if isinstance(value, (list, tuple)) and len(value) == 1 and isinstance(value[0], Mapping):
+                value = value[0].get("content")  # a message of the assistant
             if isinstance(value, str) and value.strip():
                 return value
         return None
+
+    @cached_property
+    def key(self) -> bytes:
+        """The same for prompts that say the same: whether one is held out or trained on is decided by it."""
+        return digest(self.content)
 
     def preview(self) -> str:
         """Its beginning, for messages."""
@@ -54,7 +64,7 @@ def as_prompt(item: Any, where: str) -> Prompt:
     if isinstance(item, Prompt):
         return item
     if isinstance(item, Mapping):
-        return _from_row(item, where)
+        return _from_row(standard_row(item, where), where)
     return (
         _from_row({"messages": item}, where) if isinstance(item, (list, tuple)) else Prompt(_check_content(item, where))
     )

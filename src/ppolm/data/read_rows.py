@@ -8,6 +8,7 @@ import io
 import json
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,6 +20,7 @@ from ppolm.errors import DataError
 def read_rows(source: str, split: str = "train") -> Iterator[Row]:
     """All rows of a file or dataset, one by one; ``embedded`` is the world that ships with ppolm.
 
+    A dataset may be named with its configuration and split, ``name/config:split``; ``split`` is for one without.
     A row that cannot be read comes as the DataError that says why, so that the reader decides whether to go on.
     """
     path = Path(source).expanduser()
@@ -177,18 +179,41 @@ def _read_parquet(path: Path) -> Iterator[Row]:
         raise DataError(f"File {path} is not a readable Parquet file: {error}") from None
 
 
-def _read_dataset(name: str, split: str) -> Iterator[Row]:
+@dataclass(frozen=True)
+class DatasetName:
+    """What ``name/config:split`` says: a folder of data files or a name on the Hub, its configuration and split."""
+
+    name: str
+    config: str | None
+    split: str
+
+    @classmethod
+    def parse(cls, source: str, split: str) -> DatasetName:
+        """A folder may be anywhere; a name on the Hub has at most two parts, so a third is a configuration."""
+        if Path(source).expanduser().is_dir():  # first: such a name may hold a colon of its own
+            return cls(str(Path(source).expanduser()), None, split)
+        place, _, own_split = source.partition(":")
+        if Path(place).expanduser().is_dir():
+            return cls(str(Path(place).expanduser()), None, own_split or split)
+        name, _, config = place.rpartition("/")
+        if name and (Path(name).expanduser().is_dir() or name.count("/") == 1):
+            return cls(str(Path(name).expanduser()), config, own_split or split)
+        return cls(place, None, own_split or split)
+
+
+def _read_dataset(source: str, split: str) -> Iterator[Row]:
     import datasets
 
+    wanted = DatasetName.parse(source, split)
     with offline_unless_reachable() as reachable:
         try:
-            rows = datasets.load_dataset(name, split=split)
+            rows = datasets.load_dataset(wanted.name, wanted.config, split=wanted.split)
         except Exception as error:  # the library raises many kinds
             offline = "" if reachable else " The Hugging Face Hub cannot be reached."
             reason = " ".join(str(error).split())[:200]
             raise DataError(
-                f"{name!r} is neither a file nor a dataset that loads.{offline} "
+                f"{source!r} is neither a file nor a dataset that loads.{offline} "
                 f"Give a .jsonl, .csv, .parquet or .txt file. ({type(error).__name__}: {reason})"
             ) from error
     for number, row in enumerate(rows, 1):
-        yield f"{name} ({split}), row {number},", row
+        yield f"{wanted.name} ({wanted.split}), row {number},", row

@@ -6,11 +6,12 @@ from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from typing import Any
 
 from ppolm.data.examples import KINDS, Demonstration, Example, Preference, Rating, Thumb, as_example
 from ppolm.data.prompts import Prompt, preview
+from ppolm.data.same_text import digest
+from ppolm.data.shapes import shape_of
 from ppolm.data.words import words
 from ppolm.data.world.rows import Row
 from ppolm.errors import DataError
@@ -49,6 +50,8 @@ class Tally:
     """Of the first few bad rows."""
     kinds: Counter[str] = field(default_factory=Counter)
     first_of_kind: dict[str, str] = field(default_factory=dict)
+    shapes: Counter[str] = field(default_factory=Counter)
+    """Published shapes that rows were brought to our columns from."""
     chats: int = 0
     other_columns: Counter[str] = field(default_factory=Counter)
     word_counts: dict[str, array[int]] = field(default_factory=lambda: defaultdict(lambda: array("q")))
@@ -87,7 +90,7 @@ class Tally:
         self.first_of_kind.setdefault(kind, where.rstrip(","))
         used = COLUMNS[type(example)] | {"reference"}
         self.other_columns.update(name for name, value in prompt.columns.items() if name not in used and _says(value))
-        keys = {"prompt": digest(prompt.content)} | {name: digest(text) for name, text in answers.items()}
+        keys = {"prompt": prompt.key} | {name: digest(text) for name, text in answers.items()}
         lengths = self._add_texts(prompt, answers, keys)
         if tokens is not None:
             for name, number in zip(("prompt", *answers), tokens, strict=True):
@@ -141,6 +144,7 @@ def tally_rows(rows: Iterable[Row], name: str, count_tokens: CountTokens | None 
             if isinstance(row, DataError):
                 raise row
             tally.add(as_example(row, where), where, count_tokens)
+            tally.shapes.update(filter(None, [shape_of(row)]))
         except DataError as error:
             tally.bad += 1
             if tally.bad <= BAD_ROWS_KEPT:
@@ -170,22 +174,6 @@ def verdict_of(example: Example) -> list[str]:
     """What people said about the answers, and who."""
     names = ("tie", "score", "label", "confidence", "margin", "annotator")
     return [repr(getattr(example, name, None)) for name in names]
-
-
-def digest(content: Any) -> bytes:
-    """16 bytes that stand for a text, chat messages or a list of digests; white space counts as one space."""
-    if isinstance(content, str):
-        parts = [" ".join(content.split())]
-    else:
-        parts = [
-            f"{item['role']}\n{' '.join(item['content'].split())}" if isinstance(item, dict) else item
-            for item in content
-        ]
-    made = blake2b(digest_size=16)
-    for part in parts:
-        data = part if isinstance(part, bytes) else part.encode()
-        made.update(len(data).to_bytes(8, "big") + data)
-    return made.digest()
 
 
 def _says(value: Any) -> bool:
