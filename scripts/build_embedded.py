@@ -185,9 +185,9 @@ def about(model: Path, sizes: Sizes) -> dict[str, str]:
 
 
 def ship(trainer: SFTTrainer | RewardTrainer, output: Path) -> None:
-    """Save without the files that name folders of this machine."""
+    """Save without the files that name folders of this machine, or prompts: the world keeps its splits apart itself."""
     trainer.save(output)
-    for name in ("training.json", "manifest.json"):
+    for name in ("training.json", "manifest.json", "trained_on.txt"):
         (output / name).unlink()
 
 

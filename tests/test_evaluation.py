@@ -11,9 +11,10 @@ import pytest
 from ppolm.config import PPOConfig
 from ppolm.data.prompts import as_prompts
 from ppolm.data.words import repetition
+from ppolm.evaluation.alarms import Limits
 from ppolm.evaluation.evaluator import Evaluator
 from ppolm.evaluation.quality import distinct, quality_metrics, rouge_l, rouge_n
-from ppolm.evaluation.verdict import Limits, judge, judge_run
+from ppolm.evaluation.verdict import judge, judge_run
 from ppolm.ppo_trainer import PPOTrainer
 from ppolm.runs.metrics_log import read_metrics
 from tests.conftest import PROMPTS, spread
@@ -35,7 +36,7 @@ def test_the_first_evaluation_is_the_baseline() -> None:
 
 def test_a_higher_reward_is_an_improvement_and_a_lower_one_is_not() -> None:
     rising = [evaluation(0, 1.0), evaluation(1, 1.2)]
-    assert judge(rising, Limits())[1].status == "improved"
+    assert judge(rising, Limits())[1].status == "rising"
     performance, convergence = judge([*rising, evaluation(2, 1.1)], Limits())
     assert convergence.status == "unchanged"
     assert (performance.best_reward, performance.best_step) == (1.2, 1)

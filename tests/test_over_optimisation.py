@@ -12,13 +12,15 @@ from ppolm.cli.main import run as ppolm
 from ppolm.config import PPOConfig
 from ppolm.embedded import DEMO
 from ppolm.errors import RewardError
-from ppolm.evaluation.verdict import Limits, judge, judge_run
+from ppolm.evaluation.alarms import Limits
+from ppolm.evaluation.verdict import judge, judge_run
 from ppolm.ppo_trainer import PPOTrainer
 from ppolm.runs.metrics_log import read_metrics
 from ppolm.runs.overopt_report import Curve, overopt_table
 from tests.conftest import PROMPTS, spread
 
 MakeConfig = Callable[..., PPOConfig]
+MANY_PROMPTS = [f"{prompt} {number}" for number in range(5) for prompt in PROMPTS]
 
 
 def evaluations(*judge_and_reward: tuple[float, float], count: int = 100) -> list[dict[str, float]]:
@@ -59,7 +61,7 @@ def test_a_reward_that_falls_too_is_not_being_exploited() -> None:
 
 def test_no_alarm_without_a_judge_or_with_a_handful_of_responses() -> None:
     without = [{"avg_reward": 0.0, "num_responses": 100}, {"avg_reward": 1.0, "num_responses": 100}]
-    assert judge(without, Limits())[1].status == "improved"
+    assert judge(without, Limits())[1].status == "rising"
     assert not judge(evaluations((0.9, 0.0), (0.1, 1.0), count=7), Limits())[1].over_optimised
 
 
@@ -78,14 +80,13 @@ def rising(prompts: list[str], responses: list[str]) -> list[float]:
 
 
 @pytest.mark.pictures
-@pytest.mark.pictures
 @pytest.mark.parametrize("stops", [True, False])
 def test_an_over_optimised_run_stops_unless_told_not_to_and_keeps_its_best(
     make_config: MakeConfig, stops: bool
 ) -> None:
     ASKED.clear()
     config = make_config(judge=f"{__name__}:fading", eval_every=1, eval_fraction=0.5, max_steps=3, stop_on_alarm=stops)
-    results = PPOTrainer(config, reward=rising).train(PROMPTS * 5, 5)
+    results = PPOTrainer(config, reward=rising).train(MANY_PROMPTS, 5)
     assert results.verdict == "over-optimised"
     assert (results.steps, results.stopped) == ((1, "over-optimised") if stops else (3, "finished"))
     assert results.performance is not None
@@ -99,7 +100,7 @@ def test_an_over_optimised_run_stops_unless_told_not_to_and_keeps_its_best(
 def test_the_judge_leaves_training_as_it_is(make_config: MakeConfig) -> None:
     def last_rewards(**changes: Any) -> list[float]:
         config = make_config(eval_every=1, eval_fraction=0.5, max_steps=2, **changes)
-        return [row["avg_reward"] for row in PPOTrainer(config, reward=spread).train(PROMPTS * 4).metrics]
+        return [row["avg_reward"] for row in PPOTrainer(config, reward=spread).train(MANY_PROMPTS).metrics]
 
     assert last_rewards(run_name="one") == last_rewards(run_name="two", judge="tests.conftest:vowels")
 
@@ -114,7 +115,7 @@ def test_the_table_of_a_sweep_names_start_peak_alarm_and_end() -> None:
     rows: list[dict[str, Any]] = [
         row | {"kl": 2.0 * row["step"], "status": status}
         for row, status in zip(
-            evaluations((0.5, 0.0), (0.8, 1.0), (0.6, 1.5)), ("baseline", "improved", "over-optimised"), strict=True
+            evaluations((0.5, 0.0), (0.8, 1.0), (0.6, 1.5)), ("baseline", "rising", "over-optimised"), strict=True
         )
     ]
     line = overopt_table([Curve(0.05, rows)]).splitlines()[-1]

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from ppolm.data.examples import Judgement, Preference, Rating, Thumb
 from ppolm.data.prompts import Prompt
+from ppolm.data.same_text import prompt_numbers
 from ppolm.data.words import words
 from ppolm.errors import DataError, RewardError
 from ppolm.evaluation.intervals import cluster_interval, mean_interval, statistic_interval
@@ -24,7 +25,7 @@ from ppolm.evaluation.readiness.assess import answers
 from ppolm.evaluation.readiness.correlations import auc, partial_spearman, pearson, ranks, spearman
 from ppolm.evaluation.readiness.edits import EDITS, PADDING, edit_report
 from ppolm.evaluation.readiness.length import balancing_weights, length_report, matched_pairs
-from ppolm.evaluation.readiness.measures import calibration, correct, distribution, prompt_numbers, ties
+from ppolm.evaluation.readiness.measures import calibration, correct, distribution, ties
 
 Score = Callable[[Sequence[Any], Sequence[str]], list[float]]
 WORDS = ("stone", "river", "lamp", "cloud", "paper", "green", "seven", "quiet", "north", "glass")
@@ -90,7 +91,7 @@ def test_one_value_per_prompt_gives_the_interval_of_a_mean() -> None:
 def test_a_prompt_counts_for_as_many_pairs_as_it_has() -> None:
     interval = cluster_interval([1, 1, 1, 0], [7, 7, 7, 2])
     assert interval.mean == 0.75  # the mean of the prompts' means would be 0.5
-    assert (interval.low, interval.high) == (0.0, 1.0)  # either prompt may be drawn twice
+    assert interval.low < 0 < 1 < interval.high  # two prompts say nothing
 
 
 def test_pairs_that_repeat_a_prompt_are_no_further_evidence() -> None:
@@ -100,19 +101,20 @@ def test_pairs_that_repeat_a_prompt_are_no_further_evidence() -> None:
     assert (repeated.low, repeated.high) == pytest.approx((alone.low, alone.high))
 
 
-def test_weights_weigh_and_a_resample_without_weight_does_no_harm() -> None:
+def test_weights_weigh_and_a_prompt_without_weight_is_none() -> None:
     interval = cluster_interval([1.0, 0.0, 1.0], [0, 1, 2], [3.0, 1.0, 0.0])
+    assert interval == cluster_interval([1.0, 0.0], [0, 1], [3.0, 1.0])
     assert interval.mean == 0.75
-    assert 0.0 <= interval.low <= interval.high <= 1.0
 
 
 def test_any_statistic_agrees_with_the_mean() -> None:
-    values, clusters = np.random.default_rng(2).normal(size=30), np.arange(30) // 3
+    values, clusters = np.random.default_rng(2).normal(size=600), np.arange(600) // 3
     direct, general = (
         cluster_interval(values, clusters),
         statistic_interval(lambda r: float(values[r].mean()), clusters),
     )
-    assert (general.mean, general.low, general.high) == pytest.approx((direct.mean, direct.low, direct.high))
+    assert general.mean == pytest.approx(direct.mean)
+    assert (general.low, general.high) == pytest.approx((direct.low, direct.high), abs=0.01)
 
 
 def test_prompts_are_the_same_by_their_content_also_in_chat() -> None:
@@ -298,7 +300,8 @@ def test_a_perfect_scorer_is_never_wrong() -> None:
     rows = [row for row in pairs(600) if quality(row.chosen) > quality(row.rejected)]
     readiness = assess(rows, lambda _, responses: [10 * quality(response) for response in responses])
     assert readiness.accuracy is not None
-    assert (readiness.accuracy.mean, readiness.accuracy.low) == (1.0, 1.0)
+    assert (readiness.accuracy.mean, readiness.accuracy.high) == (1.0, 1.0)
+    assert 0.98 < readiness.accuracy.low < 1.0  # hundreds of pairs are much, and still not all there are
     assert readiness.mistakes == ()
     assert readiness.verdict == "ready", readiness.summary()
 

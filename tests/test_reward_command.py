@@ -120,7 +120,9 @@ def test_real_comparisons_train_a_real_pretrained_model(tmp_path: Path, capsys: 
     assert "Set long_rows to cut" in capsys.readouterr().err  # the posts are longer than this model's context
     assert ppolm(["reward", *flags, *data, "--long-rows", "cut", "--batch-size", "16"]) == 0
     printed = capsys.readouterr().out
-    assert "length baseline" in printed
+    assert "verdict: not ready" in printed
+    assert "of 5 different prompts" in printed
+    assert "length baseline" in (output / "readiness.md").read_text(encoding="utf-8")
     assert "verdict: " in printed
     report = json.loads((output / "readiness.json").read_text())
     assert report["rows"]["pairs"] == 24

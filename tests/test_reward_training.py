@@ -28,6 +28,7 @@ THUMBS: list[Judgement] = [
     for number in range(30)
     for word, liked in (("kind", True), ("rude", False))
 ]
+HELD_OUT = [Preference(Prompt(f"Be good {number}:"), f" good {number}", f" bad {number}") for number in range(12)]
 
 
 def train(model: Path, rows: list[Any], **changes: Any) -> RewardTrainer:
@@ -66,7 +67,7 @@ def test_judgements_without_confidence_teach_nothing(model_folder: Path) -> None
     with pytest.raises(DataError, match="All 36 training rows have confidence 0"):
         RewardTrainer(config, liars)
     with pytest.raises(DataError, match="All 40 validation rows have confidence 0"):
-        RewardTrainer(config, PREFERENCES, liars)
+        RewardTrainer(config, HELD_OUT, liars)
 
 
 def test_a_doubtful_judgement_counts_less_whatever_its_batch_mates(model_folder: Path) -> None:
@@ -207,7 +208,7 @@ def test_a_prompt_with_most_of_the_rows_is_trained_on(model_folder: Path) -> Non
 
 def test_validation_rows_come_from_all_over_a_long_file(model_folder: Path) -> None:
     config = RewardConfig(model_name=str(model_folder), **QUICK, max_eval_rows=10)
-    held_out = RewardTrainer(config, PREFERENCES, PREFERENCES).held_out
+    held_out = RewardTrainer(config, HELD_OUT, PREFERENCES).held_out
     numbers = [int(str(row.judgement.prompt.content)[8:-1]) for row in held_out]
     assert len(numbers) == 10
     assert max(numbers) > 20
@@ -241,7 +242,7 @@ SEVERAL: list[Judgement] = [
 
 def test_rows_about_one_prompt_give_the_same_gradients_together(model_folder: Path) -> None:
     def gradients(packing: bool) -> list[torch.Tensor]:
-        trainer = RewardTrainer(RewardConfig(model_name=str(model_folder), **QUICK, packing=packing), SEVERAL, SEVERAL)
+        trainer = RewardTrainer(RewardConfig(model_name=str(model_folder), **QUICK, packing=packing), SEVERAL, HELD_OUT)
         trainer.model.activate(trainable=True)
         parts, loss = trainer.batch(trainer.rows)
         for part in parts:
@@ -255,7 +256,7 @@ def test_rows_about_one_prompt_give_the_same_gradients_together(model_folder: Pa
 @pytest.mark.parametrize(("shuffle", "prompts"), [("prompts", 2), ("rows", 5)])
 def test_batches_hold_whole_prompts_unless_rows_are_shuffled(model_folder: Path, shuffle: Any, prompts: int) -> None:
     config = RewardConfig(model_name=str(model_folder), **QUICK, shuffle=shuffle)
-    trainer = RewardTrainer(config, SEVERAL, SEVERAL)
+    trainer = RewardTrainer(config, SEVERAL, HELD_OUT)
     seen: list[int] = []
     batch = trainer.batch
 

@@ -105,7 +105,7 @@ def test_every_promised_file_is_there_and_readable(make_config: MakeConfig) -> N
 def test_no_pickle_is_ever_written(make_config: MakeConfig) -> None:
     run = PPOTrainer(make_config(replay_rollouts=2, tensorboard=True), reward=spread).train(PROMPTS, 2).run_dir
     endings = {path.suffix for path in run.rglob("*") if path.is_file() and "tensorboard" not in path.parts}
-    assert endings <= {".safetensors", ".json", ".jsonl", ".yaml", ".parquet", ".png", ".md"}
+    assert endings <= {".safetensors", ".json", ".jsonl", ".yaml", ".parquet", ".png", ".md", ".txt"}
 
 
 def test_best_is_the_policy_of_the_best_evaluation(make_config: MakeConfig) -> None:

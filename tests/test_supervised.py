@@ -49,8 +49,8 @@ def sequences_of(trainer: RewardTrainer) -> list[torch.Tensor]:
 @pytest.mark.parametrize("train", ["adapter", "all"])
 def test_sft_lowers_the_loss_of_completions_it_has_not_seen(model_folder: Path, train: str) -> None:
     trainer = sft(model_folder, train=train)
-    seen = {tuple(row.prompt.tolist()) for row in trainer.rows}
-    assert not seen & {tuple(row.prompt.tolist()) for row in trainer.held_out}
+    seen = {tuple(row.answers.prompt.tolist()) for row in trainer.rows}
+    assert not seen & {tuple(row.answers.prompt.tolist()) for row in trainer.held_out}
     history = trainer.train()
     assert history[-1]["loss"] < 0.75 * history[0]["loss"]
 
@@ -59,7 +59,7 @@ def test_the_first_validation_loss_is_that_of_the_untouched_model(model_folder: 
     trainer = sft(model_folder)
     setup = BaseModelSetup(PPOConfig(model_name=str(model_folder), device="cpu"))
     total, count = 0.0, 0
-    for prompt, (completion,) in [(row.prompt, row.answers) for row in trainer.held_out]:
+    for prompt, (completion,) in [(row.answers.prompt, row.answers.answers) for row in trainer.held_out]:
         logits = setup.causal_lm(input_ids=torch.cat([prompt, completion])[None]).logits[0].log_softmax(-1)
         for position, token in enumerate(completion.tolist()):  # the prompt's own tokens are nobody's target
             total -= float(logits[len(prompt) - 1 + position, token])

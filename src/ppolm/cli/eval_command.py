@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import tyro
 from tqdm import tqdm
@@ -18,8 +18,7 @@ from ppolm.data.load_rows import load_prompts
 from ppolm.data.prompts import Prompt, preview
 from ppolm.errors import ConfigError
 
-if TYPE_CHECKING:
-    from ppolm.ppo_trainer import PPOTrainer
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -48,16 +47,17 @@ def main(argv: list[str]) -> None:
     from ppolm.evaluation.comparison import RunComparison
 
     runner = RunComparison(Path(arguments.run), arguments.policy, arguments.reward, arguments.judge)
-    prompts = held_out_prompts(runner.config, runner.trainer, arguments.prompts)
+    prompts = prompts_to_use(Path(arguments.run), runner.config, arguments.prompts)
     with tqdm(total=2, desc="measuring", unit="policy", disable=not sys.stderr.isatty()) as bar:
         (comparison,) = runner.compare(prompts, tick=bar.update)
     before, after = comparison.before.metrics, comparison.after.metrics
     intervals = comparison.intervals()
     if arguments.json:
         changes = {name: dataclasses.asdict(change) for name, (_, _, change) in intervals.items()}
-        print(json.dumps({"prompts": len(prompts), "reference": before, "policy": after, "change": changes}, indent=1))
+        counts = {"prompts": len(set(comparison.clusters)), "responses": len(prompts)}
+        print(json.dumps({**counts, "reference": before, "policy": after, "change": changes}, indent=1))
         return
-    print(f"{len(prompts)} held-out prompts, policy {runner.policy}\n")
+    print(f"{comparison.stands_on}, policy {runner.policy}\n")
     print(f"{'':18}{'reference':>12}{'policy':>12}")
     for name, number in after.items():
         if name != "step":
@@ -69,18 +69,19 @@ def main(argv: list[str]) -> None:
         print(f"\nprompt     {preview(old['prompt'])}\nreference  {old['response']!r}\npolicy     {new['response']!r}")
 
 
-def held_out_prompts(config: PPOConfig, trainer: PPOTrainer, source: str | None) -> list[Prompt]:
-    """The prompts asked for, or those that training held out."""
-    from ppolm.ppo_trainer.prompt_schedule import plan_prompts
+def prompts_to_use(run: Path, config: PPOConfig, source: str | None) -> list[Prompt]:
+    """The prompts asked for, or those that the run held out: it says which, whatever its data files hold by now."""
+    from ppolm.ppo_trainer.prompt_schedule import different_prompts
+    from ppolm.runs.prompt_record import read_held_out, read_trained_on
 
-    split, skip_bad = config.dataset_split, config.skip_bad_rows
-    if source is not None:
-        return load_prompts(source, split, skip_bad)
-    if config.prompts is None:
-        raise ConfigError("The run does not say where its prompts came from. Give --prompts.")
-    given = None if config.eval_prompts is None else load_prompts(config.eval_prompts, split, skip_bad)
-    prompts = load_prompts(config.prompts, split, skip_bad)
-    held_out = plan_prompts(config, trainer.generator, prompts, 1, given).held_out
-    if not held_out:
-        raise ConfigError("The run held out no prompts. Give --prompts.")
-    return held_out
+    if source is None:
+        held_out = read_held_out(run)
+        if not held_out:
+            raise ConfigError("The run held out no prompts. Give --prompts.")
+        return held_out
+    prompts = different_prompts(load_prompts(source, config.dataset_split, config.skip_bad_rows))
+    seen = read_trained_on(run)
+    trained = sum(prompt.key in seen for prompt in prompts)
+    if trained:
+        log.warning("%d of these %d prompts were trained on: on them, memory is measured too.", trained, len(prompts))
+    return prompts

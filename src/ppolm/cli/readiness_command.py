@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from ppolm.cli.settings import MachineArguments, parse
 from ppolm.config import ModelSettings
 from ppolm.data.load_rows import load_judgements
 from ppolm.errors import ConfigError
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,7 @@ class ReadinessArguments(MachineArguments):
     data: tuple[str, ...] = ()
     """Preferences, scores or thumbs: .jsonl(.gz), .csv or .parquet files, or dataset names."""
     dataset_split: str = "train"
-    """Split to read when data is a dataset name."""
+    """Split to read of a dataset whose name does not end in one: name:split, or name/config:split, says its own."""
     skip_bad_rows: bool = False
     """Leave out rows that cannot be used, and count them."""
     model_name: str | None = None
@@ -56,11 +59,19 @@ def main(argv: list[str]) -> None:
         for source in arguments.data
         for row in load_judgements(source, arguments.dataset_split, arguments.skip_bad_rows)
     ]
+    from ppolm.embedded import reward_path
     from ppolm.evaluation.readiness import assess, write_readiness
+    from ppolm.runs.prompt_record import read_trained_on
     from ppolm.supervised.load_reward import load_reward_model
 
     settings = ModelSettings(**arguments.given())
     model = load_reward_model(arguments.reward_model, arguments.model_name, settings)
+    seen = read_trained_on(Path(reward_path(arguments.reward_model)))
+    trained = sum(row.prompt.key in seen for row in rows)
+    if trained:
+        log.warning(
+            "%d of these %d rows have a prompt that was trained on: memory is measured too.", trained, len(rows)
+        )
     readiness = assess(rows, model.score_texts, arguments.mistakes)
     if output is not None:
         write_readiness(output, readiness)

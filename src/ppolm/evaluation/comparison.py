@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ppolm.evaluation.evaluator import Evaluator
-from ppolm.evaluation.intervals import Interval, difference_interval, mean_interval
+from ppolm.evaluation.intervals import Interval, cluster_interval
 from ppolm.ppo_trainer.ppo_trainer import PPOTrainer
 from ppolm.ppo_trainer.trainer_state import load_scale_state
 from ppolm.runs.resume import find_best, find_checkpoint
@@ -35,12 +37,24 @@ class Comparison:
 
     before: Measurement
     after: Measurement
+    clusters: Sequence[int]
+    """Which prompts are the same: their responses are one piece of evidence."""
+
+    @property
+    def stands_on(self) -> str:
+        """What the intervals rest on."""
+        return f"{len(set(self.clusters))} different prompts, {len(self.clusters)} responses"
 
     def intervals(self) -> dict[str, tuple[Interval, Interval, Interval]]:
         """Before, after and change of each score."""
         pairs = {name: (self.before.scores[name], self.after.scores[name]) for name in self.after.scores}
+
+        def interval(values: Sequence[float]) -> Interval:
+            return cluster_interval(values, self.clusters)
+
         return {
-            name: (mean_interval(before), mean_interval(after), difference_interval(before, after))
+            # The change is taken prompt by prompt: what the prompts have in common cancels.
+            name: (interval(before), interval(after), interval(np.subtract(after, before).tolist()))
             for name, (before, after) in pairs.items()
         }
 
@@ -74,7 +88,7 @@ class RunComparison:
         self.trainer.models.policy.load_weights(self.policy)
         self.trainer.models.value.load_weights(self.value)
         after = [measure(most_likely) for most_likely in greedy]
-        return [Comparison(*pair) for pair in zip(before, after, strict=True)]
+        return [Comparison(*pair, evaluator.clusters.tolist()) for pair in zip(before, after, strict=True)]
 
 
 def policy_folders(run: Path, which: str) -> tuple[Path, Path, Path]:

@@ -7,9 +7,14 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ppolm.data.prompts import Prompt
+from ppolm.data.same_text import prompt_numbers
+from ppolm.evaluation.alarms import Limits
+from ppolm.evaluation.intervals import mean_error
 from ppolm.evaluation.quality import quality_metrics
-from ppolm.evaluation.verdict import Convergence, Limits, Performance, judge
+from ppolm.evaluation.verdict import Convergence, Performance, judge
 from ppolm.ppo_trainer.generator import SequenceGenerator
 from ppolm.ppo_trainer.reward_computer import RewardComputer
 from ppolm.ppo_trainer.step_metrics import table_metrics
@@ -37,6 +42,10 @@ class Evaluator:
         """Prompts, responses and rewards of the last measurement."""
         self.scores: dict[str, list[float]] = {}
         """Per response of the last measurement: ``reward``, and ``judge`` if there is one."""
+        self.first_scores: dict[str, list[float]] = {}
+        """The same of the first evaluation, with which later ones are compared prompt by prompt."""
+        self.clusters = prompt_numbers([prompt.content for prompt in self.prompts])
+        """Which prompts are the same: their responses are one piece of evidence."""
 
     def measure(self, greedy: bool = False) -> dict[str, float]:
         """Reward, KL, entropy, value accuracy and text quality on the held-out prompts, sampled or most likely.
@@ -65,11 +74,16 @@ class Evaluator:
             pairs, rewards, config.value_target
         )
         metrics |= parts if len(parts) > 1 else {}
+        metrics["num_prompts"] = len(set(self.clusters.tolist()))
         metrics["entropy"] = float(entropy.double().mean())
+        metrics["reference_surprise"] = -float(pairs.column("logprob_ref").double().mean())
         self.scores = {"reward": [total(reward) for reward in rewards]}
         if self.judge is not None:
             judged = self.scores["judge"] = [total(score) for score in self.judge.compute_rewards(self.prompts, texts)]
             metrics |= {"judge": statistics.fmean(judged), "judge_std": statistics.pstdev(judged)}
+        for name, first in self.first_scores.items():
+            change = np.subtract(self.scores[name], first)
+            metrics[f"{name}_gain_error"] = mean_error(change, self.clusters)
         self.samples = sample_rows(texts, rewards)
         return metrics | quality_metrics(texts, [prompt.reference for prompt in self.prompts])
 
@@ -77,6 +91,8 @@ class Evaluator:
         """Add a measurement (at least ``avg_reward``) to the series and judge it."""
         if "avg_reward" not in metrics:
             raise ValueError(f"evaluate needs 'avg_reward' among the metrics; it got: {', '.join(metrics) or 'none'}")
+        if not self.history:
+            self.first_scores = self.scores
         self.history.append(dict(metrics))
         return judge(self.history, self.limits)
 

@@ -1,9 +1,11 @@
-"""Confidence intervals of means over prompts, by the bootstrap (Efron 1979)."""
+"""Confidence intervals of means over prompts: what belongs to one prompt is one piece of evidence, not several."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ import numpy.typing as npt
 RESAMPLES = 2000
 DRAWS_AT_ONCE = 2_000_000
 """Bounds memory; the random numbers, and so the intervals, are the same for any value."""
+CONFIDENCE = 0.95
 
 Rows = npt.NDArray[np.intp]
 Numbers = Sequence[float] | npt.NDArray[Any]
@@ -21,13 +24,15 @@ Clusters = Sequence[int] | npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean and the range in which 95 % of the resampled means lie."""
+    """A mean and the range that holds the true one in 95 % of the cases; without bounds where one prompt is all."""
 
     mean: float
     low: float
     high: float
 
     def __str__(self) -> str:
+        if not math.isfinite(self.low):
+            return f"{self.mean:.3f} (of one prompt: no interval)"
         return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
     @property
@@ -36,46 +41,81 @@ class Interval:
         return self.low > 0 or self.high < 0
 
 
-def _resamples(count: int) -> Iterator[Rows]:
-    """RESAMPLES draws [k, count] of so many prompts with replacement, always the same ones, some at a time."""
-    random, at_once = np.random.default_rng(0), max(1, DRAWS_AT_ONCE // count)
-    for done in range(0, RESAMPLES, at_once):
-        yield random.integers(count, size=(min(at_once, RESAMPLES - done), count))
-
-
 def mean_interval(values: Sequence[float]) -> Interval:
-    """Mean of one value per prompt; the prompts are resampled, always with the same random numbers."""
-    array = np.asarray(values, dtype=np.float64)
-    means = [array[draws].mean(axis=1) for draws in _resamples(len(array))]
-    low, high = np.quantile(np.concatenate(means), [0.025, 0.975])
-    return Interval(float(array.mean()), float(low), float(high))
-
-
-def difference_interval(before: Sequence[float], after: Sequence[float]) -> Interval:
-    """Mean of after − before, prompt by prompt: what the prompts have in common cancels."""
-    return mean_interval(np.subtract(after, before).tolist())
+    """Mean of one value per prompt."""
+    return cluster_interval(values, np.arange(len(values)))
 
 
 def cluster_interval(values: Numbers, clusters: Clusters, weights: Numbers | None = None) -> Interval:
-    """Σ w v / Σ w where several values may belong to one prompt; the values of a prompt are resampled together.
+    """Σ w v / Σ w where several values may belong to one prompt: m ± t · se, with se of the jackknife over prompts.
 
-    A prompt with many values counts for as many: the mean of its mean would weigh them wrongly.
+    A prompt with many values counts for as many: the mean of its mean would weigh them wrongly. The jackknife leaves
+    out a prompt at a time, which keeps its promise of 95 % also where prompts differ in size and there are few of
+    them; resampling (Efron 1979) covers 92 % at twenty prompts.
     """
+    sums, counts = _by_cluster(values, clusters, weights)
+    mean, error = float(sums.sum() / counts.sum()), _jackknife_error(sums, counts)
+    if not math.isfinite(error):
+        return Interval(mean, -math.inf, math.inf)
+    reach = student_quantile((1 + CONFIDENCE) / 2, len(sums) - 1) * error
+    return Interval(mean, mean - reach, mean + reach)
+
+
+def share_interval(values: Numbers, clusters: Clusters, weights: Numbers | None = None) -> Interval:
+    """The same for values from 0 to 1, such as right or wrong: never certain because a few were all alike.
+
+    Two prompts that are all right and two that are all wrong are added for the bounds (Agresti & Coull 1998).
+    """
+    sums, counts = _by_cluster(values, clusters, weights)
+    usual = float(counts.mean())
+    padded = np.append(sums, [usual, usual, 0.0, 0.0]), np.append(counts, [usual] * 4)
+    centre, error = padded[0].sum() / padded[1].sum(), _jackknife_error(*padded)
+    reach = student_quantile((1 + CONFIDENCE) / 2, len(padded[0]) - 1) * error
+    mean = float(sums.sum() / counts.sum())
+    return Interval(mean, max(0.0, min(mean, centre - reach)), min(1.0, max(mean, centre + reach)))
+
+
+def mean_error(values: Numbers, clusters: Clusters) -> float:
+    """Standard error of the mean of values of which several may belong to one prompt; infinite for a single prompt."""
+    return _jackknife_error(*_by_cluster(values, clusters, None))
+
+
+def _by_cluster(
+    values: Numbers, clusters: Clusters, weights: Numbers | None
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Σ w v and Σ w of each prompt that weighs anything."""
     array = np.asarray(values, dtype=np.float64)
     weight = np.ones(len(array)) if weights is None else np.asarray(weights, dtype=np.float64)
     _, group = np.unique(np.asarray(clusters), return_inverse=True)
     sums, counts = np.bincount(group, weight * array), np.bincount(group, weight)
-    mean = float(sums.sum() / counts.sum())
-    means = []
-    for draws in _resamples(len(sums)):
-        total = counts[draws].sum(axis=1)
-        means.append(np.where(total, sums[draws].sum(axis=1) / np.where(total, total, 1), mean))
-    low, high = np.quantile(np.concatenate(means), [0.025, 0.975])
-    return Interval(mean, float(low), float(high))
+    return sums[counts > 0], counts[counts > 0]
+
+
+def _jackknife_error(sums: npt.NDArray[Any], counts: npt.NDArray[Any]) -> float:
+    """√((G − 1)/G · Σ (m₋g − m̄)²) over the means m₋g without prompt g."""
+    number = len(sums)
+    if number < 2:
+        return math.inf
+    without = (sums.sum() - sums) / (counts.sum() - counts)
+    return float(math.sqrt((number - 1) / number * ((without - without.mean()) ** 2).sum()))
+
+
+def student_quantile(share: float, freedom: int) -> float:
+    """Quantile of Student's t, by its expansion around the normal one (Abramowitz & Stegun 26.7.5)."""
+    z, v = NormalDist().inv_cdf(share), freedom
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+    )
+    return z + sum(term / v**power for power, term in enumerate(terms, 1))
 
 
 def statistic_interval(statistic: Callable[[Rows], float], clusters: Clusters) -> Interval:
-    """Any statistic of the rows with the given indices; the rows of a prompt are resampled together."""
+    """Any statistic of the rows with the given indices, by the bootstrap: the rows of a prompt are resampled together.
+
+    Always with the same random numbers. For what is no mean, such as a rank correlation.
+    """
     _, group = np.unique(np.asarray(clusters), return_inverse=True)
     members = np.split(np.argsort(group, kind="stable"), np.cumsum(np.bincount(group))[:-1])
     values = [
@@ -83,3 +123,10 @@ def statistic_interval(statistic: Callable[[Rows], float], clusters: Clusters) -
     ]
     low, high = np.quantile(values, [0.025, 0.975])
     return Interval(statistic(np.arange(len(group))), float(low), float(high))
+
+
+def _resamples(count: int) -> Iterator[Rows]:
+    """RESAMPLES draws [k, count] of so many prompts with replacement, always the same ones, some at a time."""
+    random, at_once = np.random.default_rng(0), max(1, DRAWS_AT_ONCE // count)
+    for done in range(0, RESAMPLES, at_once):
+        yield random.integers(count, size=(min(at_once, RESAMPLES - done), count))

@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-FEW = 8
-"""Held-out responses below which a difference in reward says little."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """When a run counts as improved, converged or collapsed."""
-
-    patience: int | None = None
-    min_delta: float = 0.0
-    reward_drop: float = 1.0
-    kl_per_token: float = 1.0
-    entropy_share: float = 0.02
-    length_ratio: float = 5.0
-    judge_drop: float = 3.0
+from ppolm.data.split import ENOUGH_PROMPTS
+from ppolm.evaluation.alarms import Limits, collapse_reasons, degradation_reasons, over_optimisation_reasons
+from ppolm.evaluation.gain import Evaluation, gain_of, number_of_prompts
+from ppolm.evaluation.intervals import Interval
 
 
 @dataclass(frozen=True)
@@ -38,7 +26,8 @@ class Performance:
 class Convergence:
     """Whether to go on, and why.
 
-    ``status`` is baseline, improved, unchanged, converged, over-optimised or collapsed.
+    ``status`` of an evaluation is baseline, rising, unchanged, suspect, converged, over-optimised or collapsed; of a
+    whole run improved, unclear, unchanged, suspect, over-optimised or collapsed.
     """
 
     status: str
@@ -65,8 +54,11 @@ class Convergence:
         return self.converged or self.over_optimised or self.collapsed
 
 
-def judge(history: Sequence[Mapping[str, float]], limits: Limits) -> tuple[Performance, Convergence]:
-    """The verdict on the latest of some evaluations, each with ``avg_reward`` and what other numbers there are."""
+# ---- The latest of some evaluations ---------------------------------------------------------------------------------
+
+
+def judge(history: Sequence[Evaluation], limits: Limits) -> tuple[Performance, Convergence]:
+    """The verdict on the latest of some evaluations."""
     best = best_evaluation(history, limits)
     now, waited = history[-1], len(history) - 1 - best
     performance = Performance(
@@ -86,95 +78,100 @@ def judge(history: Sequence[Mapping[str, float]], limits: Limits) -> tuple[Perfo
     if len(history) == 1:
         return performance, Convergence("baseline", ("the evaluation that later ones are compared with",))
     if waited == 0:
-        return performance, Convergence("improved", (f"the best so far; the first was {performance.first_reward:.4g}",))
+        return performance, Convergence("rising", (f"the best so far; the first was {performance.first_reward:.4g}",))
+    if now["avg_reward"] > performance.best_reward and (reasons := degradation_reasons(history, limits)):
+        return performance, Convergence("suspect", ("the reward is higher, but the texts are worse", *reasons))
     return performance, Convergence("unchanged", (f"not above the best, {top}",))
 
 
-def best_evaluation(history: Sequence[Mapping[str, float]], limits: Limits) -> int:
-    """Index of the highest reward that neither collapse nor over-optimisation bought.
+def best_evaluation(history: Sequence[Evaluation], limits: Limits) -> int:
+    """Index of the highest reward that neither collapse, over-optimisation nor worse texts bought.
 
     A rise of less than ``min_delta`` is none.
     """
     best = 0
     for i, evaluation in enumerate(history):
         higher = evaluation["avg_reward"] > history[best]["avg_reward"] + limits.min_delta
-        if higher and not (
-            collapse_reasons(history[0], evaluation, limits) or over_optimisation_reasons(history[: i + 1], limits)
-        ):
+        if higher and not _bought(history[: i + 1], limits):
             best = i
     return best
 
 
-def judge_run(history: Sequence[Mapping[str, float]], limits: Limits) -> tuple[Performance, Convergence]:
-    """The verdict on a whole run: why it stopped, or else what its best policy gained."""
-    performance, convergence = judge(history, limits)
-    if convergence.should_stop:
-        return performance, convergence
-    first, best = history[0], history[best_evaluation(history, limits)]
-    doubt: tuple[str, ...] = ()
-    if best.get("num_responses", FEW) < FEW:
-        doubt = (f"only {best['num_responses']:.0f} held-out responses, so this may be chance",)
-    elif "reward_std" in first and best is not first:
-        error = _difference_error(first, best, "reward_std")
-        if best["avg_reward"] - first["avg_reward"] < 2 * error:
-            doubt = (f"less than two standard errors ({error:.2g}) apart, so this may be chance",)
-    change = f"{performance.first_reward:.4g} -> {performance.best_reward:.4g} at step {performance.best_step}"
-    if performance.best_step > int(history[0].get("step", 0)):
-        return performance, Convergence("improved", (f"held-out reward {change}", *doubt))
-    reason = f"no evaluation was above the first, {performance.first_reward:.4g}"
-    return performance, Convergence("unchanged", (reason, *doubt))
-
-
-def collapse_reasons(first: Mapping[str, float], now: Mapping[str, float], limits: Limits) -> tuple[str, ...]:
-    """Each way in which the latest evaluation has run away from the first one."""
-    reasons = []
-    floor = first["avg_reward"] - allowed_drop(first, now, limits.reward_drop)
-    if now["avg_reward"] < floor:
-        reasons.append(f"reward fell from {first['avg_reward']:.4g} to {now['avg_reward']:.4g} (limit {floor:.4g})")
-    if now.get("kl_per_token", 0.0) > limits.kl_per_token:
-        reasons.append(f"KL ran away: {now['kl_per_token']:.3g} per token (limit {limits.kl_per_token:g})")
-    entropy, least = now.get("entropy"), limits.entropy_share * first.get("entropy", 0.0)
-    if entropy is not None and entropy < least:
-        reasons.append(f"entropy died: {entropy:.3g}, was {first['entropy']:.3g} (limit {least:.3g})")
-    length, was = now.get("response_length"), first.get("response_length")
-    if length is not None and was and not was / limits.length_ratio <= length <= was * limits.length_ratio:
-        reasons.append(f"lengths ran away: {length:.1f} tokens, was {was:.1f} (limit {limits.length_ratio:g} times)")
-    return tuple(reasons)
-
-
-def over_optimisation_reasons(history: Sequence[Mapping[str, float]], limits: Limits) -> tuple[str, ...]:
-    """Whether a judge that is not trained on has fallen from its best while the reward has not (Goodhart's law).
-
-    Both changes are measured in standard errors of a difference of means, √((σ₁² + σ₂²) / n).
-    """
-    now = history[-1]
-    if "judge" not in now or now["num_responses"] < FEW:
-        return ()
-    peak = max(history, key=lambda row: row["judge"])
-    fall = (peak["judge"] - now["judge"]) / max(_difference_error(peak, now, "judge_std"), 1e-12)
-    reward_fall = (peak["avg_reward"] - now["avg_reward"]) / max(_difference_error(peak, now, "reward_std"), 1e-12)
-    if fall <= limits.judge_drop or reward_fall > limits.judge_drop:
-        return ()
+def _bought(history: Sequence[Evaluation], limits: Limits) -> tuple[str, ...]:
+    """Why the latest reward does not count, whatever it is."""
     return (
-        f"the judge fell from {peak['judge']:.4g} (step {peak['step']:.0f}) to {now['judge']:.4g} while the reward "
-        f"went from {peak['avg_reward']:.4g} to {now['avg_reward']:.4g}: the policy now exploits the reward",
+        collapse_reasons(history[0], history[-1], limits)
+        or over_optimisation_reasons(history, limits)
+        or degradation_reasons(history, limits)
     )
 
 
-def _difference_error(first: Mapping[str, float], second: Mapping[str, float], deviation: str) -> float:
-    return math.sqrt(first[deviation] ** 2 / first["num_responses"] + second[deviation] ** 2 / second["num_responses"])
+# ---- A whole run ----------------------------------------------------------------------------------------------------
 
 
-def allowed_drop(first: Mapping[str, float], now: Mapping[str, float], deviations: float) -> float:
-    """``deviations`` times the pooled deviation of the rewards, but at least what chance explains.
+def judge_run(history: Sequence[Evaluation], limits: Limits) -> tuple[Performance, Convergence]:
+    """The verdict on a whole run: why it failed, or else what its best policy gained, and how sure that is."""
+    performance, now = judge(history, limits)
+    if now.collapsed or now.over_optimised:
+        return performance, now
+    stopped = now.reasons if now.converged else ()
+    best = best_evaluation(history, limits)
+    if best == 0:
+        return performance, _without_gain(history, limits, stopped)
+    gain = gain_of(history, best, "reward")
+    change = f"held-out reward {performance.first_reward:.4g} -> {performance.best_reward:.4g} at step "
+    change += f"{performance.best_step}" + (f": {_text(gain)}" if gain else "")
+    if doubts := tuple(_doubts(history, best)):
+        return performance, Convergence("unclear", (change, *doubts, *stopped))
+    notes = (*_confirmation(history, best), *_passed_over(history, best, limits))
+    return performance, Convergence("improved", (change, *notes, *stopped))
 
-    The difference of two means of n responses has the deviation σ √(2/n); a fall within three of those is no evidence,
-    and of fewer than eight responses not even the deviation is known: a handful of prompts cannot stop a run.
-    """
-    if not {"reward_std", "num_responses"} <= first.keys() & now.keys():
-        return math.inf
-    count = min(first["num_responses"], now["num_responses"])
-    if count < FEW:
-        return math.inf
-    pooled = math.sqrt((first["reward_std"] ** 2 + now["reward_std"] ** 2) / 2)
-    return pooled * max(deviations, 3 * math.sqrt(2 / count))
+
+def _without_gain(history: Sequence[Evaluation], limits: Limits, stopped: tuple[str, ...]) -> Convergence:
+    """No evaluation that counts was above the first."""
+    first = history[0]["avg_reward"]
+    top = max(range(len(history)), key=lambda i: history[i]["avg_reward"])
+    reasons = degradation_reasons(history[: top + 1], limits)
+    if top and reasons:
+        step, highest = int(history[top].get("step", top)), history[top]["avg_reward"]
+        rose = f"held-out reward {first:.4g} -> {highest:.4g} at step {step}"
+        worse = f"{rose}, but the texts are worse: {'; '.join(reasons)}"
+        return Convergence("suspect", (worse, "best/ is the policy before training", *stopped))
+    return Convergence("unchanged", (f"no evaluation was above the first, {first:.4g}", *stopped))
+
+
+def _doubts(history: Sequence[Evaluation], best: int) -> Iterator[str]:
+    """Why a gain may be chance."""
+    prompts = number_of_prompts(history[best])
+    if prompts is not None and prompts < ENOUGH_PROMPTS:
+        yield f"only {prompts} held-out prompts, so this may be chance (at least {ENOUGH_PROMPTS} are needed)"
+        return
+    gain, judged = gain_of(history, best, "reward"), gain_of(history, best, "judge")
+    if gain is None:
+        yield "the evaluations do not say how much their rewards vary, so this may be chance"
+    elif gain.low <= 0:
+        yield "the interval does not exclude 0, so this may be chance"
+    if judged is not None and judged.low <= 0:
+        yield f"the judge, which is not trained on, does not confirm it: {_text(judged)}"
+
+
+def _confirmation(history: Sequence[Evaluation], best: int) -> Iterator[str]:
+    """What a judge says of a gain, and what it cannot know."""
+    judged = gain_of(history, best, "judge")
+    if judged is not None:
+        yield f"judge, not trained on: {_text(judged)}"
+    if history[best].get("ended_fraction", 1.0) < 0.5:
+        share = history[best]["ended_fraction"]
+        yield f"only {share:.0%} of the responses ended: what was scored are mostly texts that max_new_tokens cut off"
+
+
+def _passed_over(history: Sequence[Evaluation], best: int, limits: Limits) -> Iterator[str]:
+    """A higher reward that does not count, and why."""
+    top = max(range(len(history)), key=lambda i: history[i]["avg_reward"])
+    if history[top]["avg_reward"] > history[best]["avg_reward"] and (reasons := _bought(history[: top + 1], limits)):
+        step, highest = int(history[top].get("step", top)), history[top]["avg_reward"]
+        yield f"the higher reward {highest:.4g} at step {step} does not count: {'; '.join(reasons)}"
+
+
+def _text(gain: Interval) -> str:
+    return f"{gain.mean:+.3g} [{gain.low:+.3g}, {gain.high:+.3g}]"

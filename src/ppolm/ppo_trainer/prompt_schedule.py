@@ -15,10 +15,13 @@ from torch import Tensor
 
 from ppolm.config import PPOConfig
 from ppolm.data.prompts import Prompt, as_prompts
+from ppolm.data.split import ENOUGH_PROMPTS, apart_from, group_by_prompt, hold_out
 from ppolm.errors import DataError
 from ppolm.rollout.generator import Generator
 
 log = logging.getLogger(__name__)
+ANSWERS = frozenset({"chosen", "rejected", "completion", "reference"})
+"""Columns of rows that hold answers of others."""
 
 
 @dataclass(frozen=True)
@@ -75,31 +78,70 @@ def plan_prompts(
     config: PPOConfig, generator: Generator, prompts: Sequence[Any], num_epochs: int, eval_prompts: Sequence[Any] | None
 ) -> PromptSchedule:
     """Check all prompts before the first step, and hold some out if no evaluation prompts are given."""
-    train = _fitting(as_prompts(prompts), config, generator)
-    if eval_prompts is not None and config.eval_every:
-        held_out = _fitting(as_prompts(eval_prompts), config, generator)[: config.max_eval_prompts]
+    if num_epochs < 1:
+        raise DataError(f"num_epochs is {num_epochs}, expected at least 1.")
+    train, held_out = different_prompts(_fitting(as_prompts(prompts), config, generator)), list[Prompt]()
+    if config.eval_every and eval_prompts is not None:
+        given = different_prompts(_fitting(as_prompts(eval_prompts), config, generator))
+        held_out = _draw(given, config.max_eval_prompts, seeded(config.seed, -2))[1]
+        train = apart_from(train, {prompt.key for prompt in given}, _key, "prompts")
     elif config.eval_every:
-        count = min(int(len(train) * config.eval_fraction), config.max_eval_prompts)
-        order = torch.randperm(len(train), generator=seeded(config.seed, -1)).tolist()
-        held_out = [train[i] for i in sorted(order[:count])]
-        train = [train[i] for i in sorted(order[count:])]
-    else:
-        held_out = []
-    if config.eval_every and not held_out:
-        log.warning(
-            "no prompts are held out (eval_fraction %g of %d), so the run is not evaluated",
-            config.eval_fraction,
-            len(train),
-        )
+        train, held_out = _draw(train, held_out_prompts(train, config), seeded(config.seed, -1))
+    if config.eval_every:
+        _warn_of_few(held_out, config, given=eval_prompts is not None)
     if num_epochs * len(train) < config.prompts_per_step:
         log.warning(
             "%d prompts do not fill a batch of %d; num_epochs can be raised",
             num_epochs * len(train),
             config.prompts_per_step,
         )
-    if num_epochs < 1:
-        raise DataError(f"num_epochs is {num_epochs}, expected at least 1.")
     return PromptSchedule(train, held_out, config.prompts_per_step, num_epochs, config.max_steps, config.seed)
+
+
+def different_prompts(prompts: Sequence[Prompt]) -> list[Prompt]:
+    """Each prompt once: a file of comparisons has a row for every pair of answers.
+
+    A row that only asks is the same as another if its other columns, which go to the reward, are the same too. Of one
+    with answers (chosen, rejected, completion, reference) the first counts: PPO writes its own.
+    """
+    kept: dict[bytes, Prompt] = {}
+    for prompt in prompts:
+        asks_only = not ANSWERS & prompt.columns.keys()
+        columns = json.dumps(dict(prompt.columns), sort_keys=True, default=str) if asks_only else ""
+        kept.setdefault(prompt.key + columns.encode(), prompt)
+    return list(kept.values())
+
+
+def held_out_prompts(prompts: Sequence[Prompt], config: PPOConfig) -> int:
+    """How many prompts to hold out: eval_fraction of them, and of few prompts more, up to a quarter."""
+    number = len({prompt.key for prompt in prompts})
+    floor = min(ENOUGH_PROMPTS, number // 4) if config.eval_fraction else 0
+    return min(max(int(number * config.eval_fraction), floor), config.max_eval_prompts)
+
+
+def _draw(prompts: list[Prompt], count: int, random: torch.Generator) -> tuple[list[Prompt], list[Prompt]]:
+    """The rest, and the rows of so many prompts that are drawn at random."""
+    groups = group_by_prompt(prompts, _key)
+    return hold_out(prompts, groups, count, random, size=lambda _: 1)
+
+
+def _key(prompt: Prompt) -> bytes:
+    return prompt.key
+
+
+def _warn_of_few(held_out: Sequence[Prompt], config: PPOConfig, given: bool) -> None:
+    number = len({prompt.key for prompt in held_out})
+    if not number:
+        log.warning("no prompts are held out (eval_fraction %g), so the run is not evaluated", config.eval_fraction)
+    elif number < ENOUGH_PROMPTS:
+        more = "more eval_prompts, or a higher max_eval_prompts" if given else "more prompts, or eval_prompts"
+        log.warning(
+            "only %d different prompts are held out, too few to tell a gain from chance: whatever happens, the verdict "
+            "cannot be 'improved'. Give %s: at least %d are needed.",
+            number,
+            more,
+            ENOUGH_PROMPTS,
+        )
 
 
 def _fitting(prompts: list[Prompt], config: PPOConfig, generator: Generator) -> list[Prompt]:

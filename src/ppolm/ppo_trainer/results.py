@@ -22,7 +22,7 @@ class TrainingResults:
     stopped: str
     """Why it ended: finished, converged or collapsed."""
     verdict: str
-    """improved, unchanged, converged, collapsed, or not evaluated."""
+    """improved, unclear, unchanged, suspect, over-optimised, collapsed, or not evaluated."""
     reasons: tuple[str, ...]
     """Why the verdict is what it is."""
     performance: Performance | None
@@ -32,14 +32,24 @@ class TrainingResults:
     evaluations: list[dict[str, float]] = field(repr=False)
     """The numbers of each evaluation, those before a resume included."""
 
+    doubts: tuple[str, ...] = ()
+    """What speaks against the reward itself, whatever the verdict."""
+
+    @property
+    def stands_on(self) -> str:
+        """How much the verdict rests on."""
+        last = self.evaluations[-1]
+        prompts = last.get("num_prompts", last.get("num_responses", 0))
+        return f"{last.get('num_responses', 0):.0f} responses to {prompts:.0f} different prompts each"
+
     def summary(self) -> str:
         """A few lines for people."""
         lines = [f"{self.steps} PPO steps, {self.stopped}. Verdict: {self.verdict} ({'; '.join(self.reasons)})."]
         if self.performance:
             best = self.performance
             change = f"{best.first_reward:.4g} at the start, {best.best_reward:.4g} at its best (step {best.best_step})"
-            count = self.evaluations[-1].get("num_responses", 0)
-            lines.append(f"Held-out reward: {change}, {best.avg_reward:.4g} at the end ({count} responses each).")
+            lines.append(f"Held-out reward: {change}, {best.avg_reward:.4g} at the end ({self.stands_on}).")
+        lines += self.doubts
         if self.metrics and self.metrics[-1]["reward_failures"]:
             lines.append(f"{self.metrics[-1]['reward_failures']} scores failed and were replaced by default_reward.")
         if self.stopped == "collapsed":

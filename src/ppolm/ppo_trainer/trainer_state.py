@@ -39,6 +39,7 @@ def save_state(trainer: PPOTrainer, evaluator: Evaluator | None, folder: Path, *
         "evicted_tokens": trainer.buffer.evicted_tokens,
         "updaters": {updater.name: updater.state_dict() for updater in _updaters(trainer)},
         "evaluations": evaluator.history if evaluator else [],
+        "first_scores": evaluator.first_scores if evaluator else {},
         "progress": progress,
     }
     (folder / "state.json").write_text(json.dumps(state, indent=1))
@@ -72,6 +73,7 @@ def load_state(trainer: PPOTrainer, evaluator: Evaluator | None, folder: Path) -
         trainer.buffer.tables = [from_parquet(path, tokenizer) for path in sorted(folder.glob("buffer-*.parquet"))]
         if evaluator:
             evaluator.history = list(state["evaluations"])
+            evaluator.first_scores = dict(state.get("first_scores", {}))
         return dict(state["progress"])
     except (KeyError, ValueError, RuntimeError, OSError, SafetensorError, ModelError) as error:
         raise RunFolderError(f"Checkpoint {folder} does not fit this run: {type(error).__name__}: {error}") from error

@@ -10,14 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ppolm.config.idle import defaults, without_idle
+from ppolm.embedded import reward_path
 from ppolm.errors import ConfigError, RunFolderError, TrainingDivergedError
 from ppolm.evaluation.evaluator import Evaluator
+from ppolm.evaluation.readiness.stored import doubts_about
 from ppolm.evaluation.verdict import Convergence, judge, judge_run
 from ppolm.ppo_trainer.progress import Progress
 from ppolm.ppo_trainer.prompt_schedule import plan_prompts
 from ppolm.ppo_trainer.results import TrainingResults
 from ppolm.ppo_trainer.trainer_state import load_state, save_state, scale_state
 from ppolm.rollout.generated_text import sample_rows
+from ppolm.runs.prompt_record import write_held_out, write_trained_on
 from ppolm.runs.refuse_changes import refuse_changes
 from ppolm.runs.report import write_report
 from ppolm.runs.resume import find_checkpoint
@@ -37,6 +40,16 @@ def run_path(config: PPOConfig) -> Path:
     return Path(config.output_dir) / name
 
 
+def reward_doubts(config: PPOConfig) -> tuple[str, ...]:
+    """What the reports of the reward models say against training on them."""
+    doubts = {name: doubts_about(Path(reward_path(name))) for name in config.reward_model}
+    return tuple(
+        f"The reward model {name} is not ready by its own report, so its score may not mean what you want: {doubt}."
+        for name, doubt in doubts.items()
+        if doubt
+    )
+
+
 class TrainingRun:
     """Drives a trainer over its prompts, evaluates, keeps the best policy, checkpoints, and knows when to stop."""
 
@@ -54,6 +67,9 @@ class TrainingRun:
                 f"This trainer has already taken {trainer.step} PPO steps, and a run starts from the reference. "
                 "Make a new PPOTrainer, or resume."
             )
+        self.doubts = reward_doubts(self.config)
+        for doubt in self.doubts:
+            log.warning(doubt)
         self.schedule = plan_prompts(self.config, trainer.generator, prompts, num_epochs, eval_prompts)
         trainer.total_steps = self.schedule.total_steps
         make_evaluator = trainer.make_evaluator or Evaluator
@@ -64,6 +80,8 @@ class TrainingRun:
         if resume is None:
             self.folder = RunFolder.create(run_path(self.config), self.config)
             self.folder.note("capabilities", trainer.models.setup.capabilities.to_dict())
+            write_held_out(self.folder.path, self.schedule.held_out)
+            write_trained_on(self.folder.path, (prompt.key for prompt in self.schedule.train))
         else:
             self._resume(Path(resume))
 
@@ -182,4 +200,5 @@ class TrainingRun:
             performance=performance,
             metrics=self.metrics,
             evaluations=list(self.evaluator.history) if self.evaluator else [],
+            doubts=self.doubts,
         )

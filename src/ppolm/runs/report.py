@@ -97,12 +97,17 @@ def _plot_judge(path: Path, title: str, evaluations: Rows) -> None:
 
 def _summary(results: TrainingResults, train: Rows, evaluations: Rows, pictures: Sequence[str]) -> str:
     lines = [f"# {results.run_dir.name}", "", f"**Verdict: {results.verdict}** ({'; '.join(results.reasons)})", ""]
-    lines += [f"{len(train)} PPO steps, {results.stopped}.", ""]
+    lines += [f"{len(train)} PPO steps, {results.stopped}.", "", *(f"{doubt}\n" for doubt in results.doubts)]
     if evaluations and results.performance:
         best = next(row for row in evaluations if row["step"] == results.performance.best_step)
         columns = [("first", evaluations[0]), ("best", best), ("last", evaluations[-1])]
         heads = [f"{label} (step {row['step']:.0f})" for label, row in columns]
-        lines += ["Held-out prompts:", "", f"| metric | {' | '.join(heads)} |", "|---|" + "---:|" * len(heads)]
+        lines += [
+            f"Held-out prompts ({results.stands_on}):",
+            "",
+            f"| metric | {' | '.join(heads)} |",
+            "|---|" + "---:|" * len(heads),
+        ]
         for name in SUMMARY:
             if name in evaluations[0]:
                 lines.append(f"| {name} | " + " | ".join(f"{row[name]:.4g}" for _, row in columns) + " |")

@@ -75,6 +75,10 @@ class RewardTrainer(SupervisedTrainer[JudgedAnswers]):
         """Token ids of one or two answers."""
         return row.answers
 
+    def prompt_key(self, row: JudgedAnswers) -> bytes:
+        """The prompt that was answered."""
+        return row.judgement.prompt.key
+
     def numbers_of(self, row: JudgedAnswers) -> list[float]:
         """Token ids and what was judged."""
         return [*row.answers.numbers(), *judgement_numbers(row.judgement)]
@@ -174,8 +178,8 @@ class RewardTrainer(SupervisedTrainer[JudgedAnswers]):
 
     def prompts_seen(self, rows: Sequence[Judgement]) -> int:
         """Rows whose prompt was trained on."""
-        seen = {str(row.judgement.prompt.content) for row in self.rows}
-        return sum(str(row.prompt.content) in seen for row in rows)
+        seen = set(map(self.prompt_key, self.rows))
+        return sum(row.prompt.key in seen for row in rows)
 
     def about(self) -> dict[str, Any]:
         """With the scale of the human scores."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -19,7 +20,15 @@ from ppolm.supervised.supervised_trainer import SupervisedTrainer
 from ppolm.supervised.tokens import encode_rows
 
 
-class SFTTrainer(SupervisedTrainer[Answers]):
+@dataclass(frozen=True)
+class Demonstrated:
+    """Token ids of a demonstration, and which prompt it is of."""
+
+    answers: Answers
+    prompt_key: bytes
+
+
+class SFTTrainer(SupervisedTrainer[Demonstrated]):
     """Minimises −log π(completion | prompt) per token. The result is a PEFT adapter, or a whole model folder."""
 
     name = "sft"
@@ -41,19 +50,23 @@ class SFTTrainer(SupervisedTrainer[Answers]):
             adapters.share_trunk(["sft"], config.trunk_mib)
             model = LanguageModel(adapters, "sft")
 
-        def encode(demonstrations: Sequence[Demonstration]) -> list[Answers]:
+        def encode(demonstrations: Sequence[Demonstration]) -> list[Demonstrated]:
             encoded = encode_rows(demonstrations, lambda row: (row.prompt, (row.completion,)), setup, config)
-            return [answers for _, answers in encoded]
+            return [Demonstrated(answers, row.prompt.key) for row, answers in encoded]
 
         super().__init__(config, model, encode(rows), None if held_out is None else encode(held_out))
 
-    def answers_of(self, row: Answers) -> Answers:
-        """A row is its token ids."""
-        return row
+    def answers_of(self, row: Demonstrated) -> Answers:
+        """Token ids of prompt and completion."""
+        return row.answers
 
-    def batch(self, rows: list[Answers]) -> tuple[Iterable[Microbatch], Callable[[Microbatch], Tensor]]:
+    def prompt_key(self, row: Demonstrated) -> bytes:
+        """The prompt that the completion is for."""
+        return row.prompt_key
+
+    def batch(self, rows: list[Demonstrated]) -> tuple[Iterable[Microbatch], Callable[[Microbatch], Tensor]]:
         """Microbatches, and −Σ log π / tokens of the whole batch."""
-        count = sum(len(row.answers[0]) for row in rows)
+        count = sum(len(row.answers.answers[0]) for row in rows)
         return self.microbatches(rows), lambda batch: self._loss(batch) / count
 
     def measure(self) -> dict[str, float]:
@@ -65,6 +78,6 @@ class SFTTrainer(SupervisedTrainer[Answers]):
     def _loss(self, batch: Microbatch) -> Tensor:
         return -self.model.token_logprobs(batch, temperature=1.0)[0].sum()
 
-    def microbatches(self, rows: Sequence[Answers]) -> Iterable[Microbatch]:
+    def microbatches(self, rows: Sequence[Demonstrated]) -> Iterable[Microbatch]:
         """A prompt once for several completions, rows side by side, or padded: whichever costs least."""
-        return self.model.passes(rows, self.config.microbatch_tokens, "actions")
+        return self.model.passes([row.answers for row in rows], self.config.microbatch_tokens, "actions")

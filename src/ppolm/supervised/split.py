@@ -1,4 +1,4 @@
-"""Rows to train on and rows to validate with, parted by prompt."""
+"""Rows to train on and rows to validate with."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 
 from ppolm.config import SupervisedConfig
 from ppolm.data.packing import Answers
+from ppolm.data.split import Key, apart_from, group_by_prompt, hold_out
 from ppolm.errors import DataError
 
 Row = TypeVar("Row")
@@ -18,13 +19,13 @@ def split_rows(
     rows: list[Row],
     held_out: Sequence[Row] | None,
     config: SupervisedConfig,
-    answers_of: Callable[[Row], Answers],
+    key: Key[Row],
     random: torch.Generator,
 ) -> tuple[list[Row], list[Row]]:
-    """Training and validation rows. All rows of a prompt go the same way, or validation would measure memory."""
+    """Training and validation rows, no prompt on both sides: those given to validate with, or some of the rows."""
     if held_out is not None:
-        return rows, some_rows(held_out, config.max_eval_rows, config.seed)
-    groups = group_by_prompt(rows, answers_of)
+        return apart_from(rows, {key(row) for row in held_out}, key, "rows"), some_prompts(held_out, config, key)
+    groups = group_by_prompt(rows, key)
     wanted = min(max(1, int(len(rows) * config.eval_fraction)), config.max_eval_rows)
     if len(groups) < 2 or len(rows) <= wanted:
         raise DataError(
@@ -32,29 +33,26 @@ def split_rows(
             "Give more, or eval_data."
         )
     room = max(wanted, min(map(len, groups)))  # whole prompts: one at least, and no more rows than were asked for
-    validation: set[int] = set()
-    for group in torch.randperm(len(groups), generator=random).tolist():
-        if len(validation) + len(groups[group]) <= room:
-            validation.update(groups[group])
-    training = [row for i, row in enumerate(rows) if i not in validation]
-    return training, [rows[i] for i in sorted(validation)]
+    return hold_out(rows, groups, room, random)
 
 
-def group_by_prompt(
-    rows: Sequence[Row], answers_of: Callable[[Row], Answers], shuffle: str = "prompts"
-) -> list[list[int]]:
-    """Indices of the rows, those of one prompt together; or each on its own, if single rows are to be shuffled."""
+def some_prompts(rows: Sequence[Row], config: SupervisedConfig, key: Key[Row]) -> list[Row]:
+    """At most max_eval_rows rows, of prompts from all over them: files are often sorted."""
+    if len(rows) <= config.max_eval_rows:
+        return list(rows)
+    groups, random = group_by_prompt(rows, key), torch.Generator().manual_seed(config.seed)
+    room = max(config.max_eval_rows, min(map(len, groups)))
+    return hold_out(rows, groups, room, random)[1]
+
+
+def batch_groups(rows: Sequence[Row], answers_of: Callable[[Row], Answers], shuffle: str) -> list[list[int]]:
+    """Indices of the rows that are shuffled together: those of one prompt, or each on its own.
+
+    By token ids, because what is computed once for several rows are the tokens of their prompt.
+    """
     if shuffle == "rows":
         return [[i] for i in range(len(rows))]
     groups: dict[tuple[int, ...], list[int]] = {}
     for i, row in enumerate(rows):
         groups.setdefault(tuple(answers_of(row).prompt.tolist()), []).append(i)
     return list(groups.values())
-
-
-def some_rows(rows: Sequence[Row], most: int, seed: int) -> list[Row]:
-    """At most so many rows, from all over them: files are often sorted."""
-    if len(rows) <= most:
-        return list(rows)
-    chosen = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:most]
-    return [rows[i] for i in sorted(chosen.tolist())]

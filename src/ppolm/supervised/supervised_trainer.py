@@ -24,8 +24,9 @@ from ppolm.errors import TrainingDivergedError
 from ppolm.models.base_model import BaseModel
 from ppolm.runs.atomic import write_into
 from ppolm.runs.output_folder import DONE
+from ppolm.runs.prompt_record import write_trained_on
 from ppolm.supervised.checkpoint import load_checkpoint, load_precision, save_checkpoint
-from ppolm.supervised.split import group_by_prompt, split_rows
+from ppolm.supervised.split import batch_groups, split_rows
 from ppolm.training.schedule import learning_rate_factor
 from ppolm.training.updater import Updater
 
@@ -46,7 +47,7 @@ class SupervisedTrainer(Generic[Row]):
     ) -> None:
         self.config, self.model = dataclasses.replace(config, dtype=model.setup.precision["weights"]), model
         self.random = torch.Generator().manual_seed(config.seed)
-        self.rows, self.held_out = split_rows(list(rows), held_out, config, self.answers_of, self.random)
+        self.rows, self.held_out = split_rows(list(rows), held_out, config, self.prompt_key, self.random)
         longest = max(self.answers_of(row).size for row in (*self.rows, *self.held_out))
         self.packing = config.packing and model.setup.capabilities.masks("packed_prompts", longest)
         """Whether rows share sequences: if it is asked for and the model takes our mask."""
@@ -64,6 +65,10 @@ class SupervisedTrainer(Generic[Row]):
 
     def answers_of(self, row: Row) -> Answers:
         """Token ids of a row."""
+        raise NotImplementedError
+
+    def prompt_key(self, row: Row) -> bytes:
+        """Which prompt a row is of, as it was before anything was cut."""
         raise NotImplementedError
 
     def numbers_of(self, row: Row) -> list[float]:
@@ -166,7 +171,7 @@ class SupervisedTrainer(Generic[Row]):
     def _batches(self) -> Iterator[list[Row]]:
         """The batches that are still to do; their order depends on the seed alone."""
         number = 0
-        groups = group_by_prompt(self.rows, self.answers_of, self.config.shuffle)
+        groups = batch_groups(self.rows, self.answers_of, self.config.shuffle)
         for _ in range(self.config.num_epochs):
             order = [i for group in torch.randperm(len(groups), generator=self.random).tolist() for i in groups[group]]
             for start in range(0, len(order), self.config.batch_size):
@@ -224,6 +229,8 @@ class SupervisedTrainer(Generic[Row]):
             "capabilities": self.model.setup.capabilities.to_dict(),
             "training_rows": len(self.rows),
             "validation_rows": len(self.held_out),
+            "training_prompts": len(set(map(self.prompt_key, self.rows))),
+            "validation_prompts": len(set(map(self.prompt_key, self.held_out))),
             "best_step": self.best_step,
             "validation": self.history,
         }
@@ -236,6 +243,7 @@ class SupervisedTrainer(Generic[Row]):
 
         def fill(target: Path) -> None:
             self.model.save(target)
+            write_trained_on(target, map(self.prompt_key, self.rows))
             (target / DONE).write_text(json.dumps(self.about(), indent=1))
             add(target)
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from ppolm.data.examples import Judgement, Preference, Rating, Thumb
 from ppolm.data.prompts import preview
+from ppolm.data.same_text import prompt_numbers
 from ppolm.data.words import words
 from ppolm.errors import DataError, RewardError
 from ppolm.evaluation.intervals import Rows
@@ -23,8 +24,7 @@ from ppolm.evaluation.readiness.measures import (
     confidence,
     correct,
     distribution,
-    estimate,
-    prompt_numbers,
+    share_estimate,
     ties,
 )
 from ppolm.evaluation.readiness.report import Mistake, Readiness
@@ -77,7 +77,7 @@ def assess(rows: Sequence[Judgement], score: Scorer, mistakes: int = 5, chose_we
     kept = [pairs[i] for i in decided]
     prompts = prompt_numbers([pair.prompt.content for pair in kept])
     evidence = Evidence(
-        accuracy=estimate(correct(difference), prompts),
+        accuracy=share_estimate(correct(difference), prompts),
         length=length_report([pair.chosen for pair in kept], [pair.rejected for pair in kept], difference, prompts)
         if kept
         else None,
@@ -181,7 +181,7 @@ def _agreement(pairs: Sequence[Preference], difference: Array, prompts: Rows) ->
     names = np.array([pair.annotator or "" for pair in pairs], dtype=object)
     found = {}
     for name in sorted({pair.annotator for pair in pairs if pair.annotator}):
-        measured = estimate(correct(difference[names == name]), prompts[names == name])
+        measured = share_estimate(correct(difference[names == name]), prompts[names == name])
         if measured:
             found[name] = measured
     return dict(sorted(found.items(), key=lambda item: -item[1].rows))

@@ -9,7 +9,7 @@ import numpy as np
 
 from ppolm.data.words import words
 from ppolm.evaluation.intervals import Clusters, Rows
-from ppolm.evaluation.readiness.measures import Array, Estimate, correct, estimate
+from ppolm.evaluation.readiness.measures import Array, Estimate, correct, estimate, share_estimate
 
 UNITS: dict[str, Callable[[str], int]] = {"words": lambda text: len(words(text)), "characters": len}
 
@@ -64,7 +64,7 @@ def length_report(chosen: Sequence[str], rejected: Sequence[str], difference: Ar
     relative = np.abs(longer) / np.maximum(np.maximum(*lengths[unit]), 1)
     matched, matched_rule = matched_pairs(relative)
     weights = balancing_weights(longer, relative)
-    baseline, gain = estimate(rule, prompt), estimate(right - rule, prompt)
+    baseline, gain = share_estimate(rule, prompt), estimate(right - rule, prompt)
     assert baseline is not None
     assert gain is not None
     unequal = longer != 0
@@ -76,11 +76,11 @@ def length_report(chosen: Sequence[str], rejected: Sequence[str], difference: Ar
         prefers_longer=float(correct(difference * np.sign(longer))[unequal].mean()) if unequal.any() else None,
         people_prefer_longer=float((longer > 0)[unequal].mean()) if unequal.any() else None,
         correlation=cosine(difference, longer),
-        matched=estimate(right[matched], prompt[matched]),
+        matched=share_estimate(right[matched], prompt[matched]),
         matched_rule=matched_rule.format(unit=unit),
-        longer_won=estimate(right[longer > 0], prompt[longer > 0]),
-        shorter_won=estimate(right[longer < 0], prompt[longer < 0]),
-        balanced=estimate(right, prompt, weights),
+        longer_won=share_estimate(right[longer > 0], prompt[longer > 0]),
+        shorter_won=share_estimate(right[longer < 0], prompt[longer < 0]),
+        balanced=share_estimate(right, prompt, weights),
         balanced_pairs=float(weights.sum()),
     )
 

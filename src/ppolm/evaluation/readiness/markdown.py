@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from ppolm.evaluation.readiness.measures import Estimate
 from ppolm.evaluation.readiness.report import Mistake, Readiness
+from ppolm.evaluation.readiness.verdict import FEW_PROMPTS
 
 ANNOTATORS_SHOWN = 20
 CHOSE_WEIGHTS = "These rows also chose the weights, which flatters a little: others, with --test-data, are stricter."
@@ -16,11 +18,13 @@ TEXT_SHOWN = 2000
 def summary_lines(readiness: Readiness) -> Iterator[str]:
     """The main numbers, then the verdict and its reasons."""
     yield f"reward model on {_counts(readiness)}"
-    for name, measure in measures(readiness):
+    for name, measure in islice(measures(readiness), 1 if few_prompts(readiness) else None):
         yield f"  {name:<42} {measure}  ({measure.rows} rows)"
-    if readiness.calibration:
+    if few_prompts(readiness):
+        yield f"  With {readiness.rows['prompts']} different prompts little is known; the report has every figure."
+    elif readiness.calibration:
         yield f"  {'calibration error (ECE)':<42} {readiness.calibration.ece:.3f}"
-    for name, edit in readiness.edits.items():
+    for name, edit in () if few_prompts(readiness) else readiness.edits.items():
         flips = "" if edit.flipped is None else f", overtakes in {edit.flipped:.0%} of the pairs"
         yield f"  {'score change by ' + name:<42} {edit.change.mean:+.2f} sd  ({edit.gained:.0%} gain{flips})"
     if readiness.chose_weights:
@@ -28,6 +32,11 @@ def summary_lines(readiness: Readiness) -> Iterator[str]:
     yield f"verdict: {readiness.verdict}"
     for reason in readiness.reasons:
         yield f"  - {reason.text}"
+
+
+def few_prompts(readiness: Readiness) -> bool:
+    """Whether the rows are too few for most figures to mean anything."""
+    return readiness.rows["prompts"] < FEW_PROMPTS
 
 
 def measures(readiness: Readiness) -> Iterator[tuple[str, Estimate]]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from ppolm.evaluation.intervals import Clusters, Interval, cluster_interval
+from ppolm.evaluation.intervals import Clusters, Interval, cluster_interval, share_interval
 
 Array = npt.NDArray[np.float64]
 
@@ -90,12 +90,16 @@ class Distribution:
     spreads: dict[str, Spread]
 
 
-def estimate(values: Array, prompts: Clusters, weights: Array | None = None) -> Estimate | None:
-    """Mean with an interval by prompt; None without values, or if none of them weighs anything."""
+def estimate(values: Array, prompts: Clusters) -> Estimate | None:
+    """Mean with an interval by prompt; None without values."""
+    return as_estimate(cluster_interval(values, prompts), prompts) if len(values) else None
+
+
+def share_estimate(values: Array, prompts: Clusters, weights: Array | None = None) -> Estimate | None:
+    """The same for values from 0 to 1, such as right or wrong; None also if none of them weighs anything."""
     if len(values) == 0 or (weights is not None and not weights.sum() > 0):
         return None
-    interval = cluster_interval(values, prompts, weights)
-    return as_estimate(interval, prompts)
+    return as_estimate(share_interval(values, prompts, weights), prompts)
 
 
 def as_estimate(interval: Interval, prompts: Clusters) -> Estimate:
@@ -172,9 +176,3 @@ def _spread(values: Array, edges: Array) -> Spread:
         quantiles={f"{100 * share:g} %": float(value) for share, value in zip(QUANTILES, quantiles, strict=True)},
         histogram=tuple(np.histogram(values, edges)[0].tolist()),
     )
-
-
-def prompt_numbers(contents: Sequence[object]) -> npt.NDArray[np.intp]:
-    """The same number for rows with the same prompt, text or chat."""
-    numbers: dict[str, int] = {}
-    return np.array([numbers.setdefault(repr(content), len(numbers)) for content in contents], dtype=np.intp)

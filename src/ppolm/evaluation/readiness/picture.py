@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ppolm.evaluation.intervals import Interval
 from ppolm.evaluation.readiness.markdown import measures
 from ppolm.evaluation.readiness.report import Readiness
 from ppolm.evaluation.readiness.verdict import EXPLOITABLE, SENSITIVE
 
 COLOURS = ("tab:blue", "tab:orange")
+LARGEST_EDIT = 3.0
+"""Standard deviations that are drawn of an interval: of few prompts it may be far wider."""
 
 
 def draw(path: Path, readiness: Readiness) -> None:
@@ -49,19 +52,24 @@ def _calibration(axes: Any, readiness: Readiness) -> None:
     axes.legend(frameon=False, loc="upper left")
 
 
+def drawn_bounds(measure: Interval, largest: float) -> tuple[float, float]:
+    """The bounds of an interval as far as a picture has room for them: of one prompt they are not known."""
+    return max(measure.low, min(-largest, measure.mean)), min(measure.high, max(largest, measure.mean))
+
+
 def _measures(axes: Any, readiness: Readiness) -> None:
     axes.set_title("Agreement with people, 95 % intervals by prompt")
     found = [(name, measure) for name, measure in measures(readiness) if not name.startswith("gain")]
     for place, (name, measure) in enumerate(found):
         colour = "tab:grey" if "baseline" in name else "tab:blue"
         axes.barh(place, measure.mean, color=colour, alpha=0.6)
-        axes.plot([measure.low, measure.high], [place, place], color="black", linewidth=1.5)
+        axes.plot(drawn_bounds(measure, 1.0), [place, place], color="black", linewidth=1.5)
         chance = 0.0 if "correlation" in name else 0.5
         axes.plot([chance, chance], [place - 0.4, place + 0.4], "--", color="tab:red", linewidth=1.5)
     axes.set_yticks(range(len(found)), [f"{name}, n = {measure.rows}" for name, measure in found])
     axes.tick_params(axis="y", labelsize=8)
     axes.invert_yaxis()
-    axes.set_xlim(min([0.0, *(measure.low - 0.05 for _, measure in found)]), 1.02)
+    axes.set_xlim(min([0.0, *(drawn_bounds(measure, 1.0)[0] - 0.05 for _, measure in found)]), 1.02)
     axes.set_xlabel("dashed: chance")
     axes.grid(alpha=0.3, axis="x")
 
@@ -91,13 +99,13 @@ def _edits(axes: Any, readiness: Readiness) -> None:
     labels = []
     for place, (name, edit) in enumerate(readiness.edits.items()):
         axes.barh(place, edit.change.mean, color="tab:blue", alpha=0.6)
-        axes.plot([edit.change.low, edit.change.high], [place, place], color="black", linewidth=1.5)
+        axes.plot(drawn_bounds(edit.change, LARGEST_EDIT), [place, place], color="black", linewidth=1.5)
         flips = "" if edit.flipped is None else f"\n{edit.flipped:.0%} overtake"
         labels.append(f"{name}\n{edit.gained:.0%} gain{flips}")
     axes.set_yticks(range(len(labels)), labels)
     axes.tick_params(axis="y", labelsize=9)
     axes.invert_yaxis()
-    ends = [end for edit in readiness.edits.values() for end in (edit.change.low, edit.change.high)]
+    ends = [end for edit in readiness.edits.values() for end in drawn_bounds(edit.change, LARGEST_EDIT)]
     axes.set_xlim(min(-0.6, *(end * 1.1 for end in ends)), max(0.6, *(end * 1.1 for end in ends)))
     axes.set_xlabel(f"mean change, in standard deviations\ndashed: weak ({SENSITIVE:g}), not ready ({EXPLOITABLE:g})")
     axes.grid(alpha=0.3, axis="x")

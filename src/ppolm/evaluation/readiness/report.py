@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,14 +53,22 @@ class Readiness:
     mistakes: tuple[Mistake, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """All numbers, as JSON holds them."""
-        return dataclasses.asdict(self)
+        """All numbers, as JSON holds them: bounds that are not known are None."""
+        return dict(_finite(dataclasses.asdict(self)))
 
     def summary(self) -> str:
         """A few lines for the terminal, the verdict and its reasons last."""
         from ppolm.evaluation.readiness.markdown import summary_lines
 
         return "\n".join(summary_lines(self))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write_readiness(folder: Path, readiness: Readiness) -> None:

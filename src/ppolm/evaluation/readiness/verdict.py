@@ -98,7 +98,7 @@ def _few(evidence: Evidence) -> Iterator[Reason]:
         )
     elif rows < ENOUGH_ROWS:
         yield Reason("weak", "rows", f"only {rows} held-out rows, expected at least {ENOUGH_ROWS}")
-    if evidence.accuracy and evidence.accuracy.margin > WIDE:
+    if evidence.accuracy and prompts >= FEW_PROMPTS and evidence.accuracy.margin > WIDE:
         needed = math.ceil(evidence.accuracy.rows * (evidence.accuracy.margin / WIDE) ** 2 / 10) * 10
         yield Reason(
             "weak",
@@ -125,7 +125,7 @@ def main_measures(evidence: Evidence) -> dict[str, Estimate]:
 
 def _accuracy(evidence: Evidence) -> Iterator[Reason]:
     accuracy, length = evidence.accuracy, evidence.length
-    if accuracy is None or length is None:
+    if accuracy is None or length is None or accuracy.prompts < FEW_PROMPTS:  # of a handful nothing is known
         return
     if accuracy.high < 0.5:
         text = f"it contradicts people: accuracy {accuracy}, below 0.5. Are chosen and rejected swapped?"
@@ -195,6 +195,8 @@ def _single_measures(evidence: Evidence) -> Iterator[tuple[str, Estimate, Estima
 
 def _edits(evidence: Evidence) -> Iterator[Reason]:
     for name, edit in (evidence.edits or {}).items():
+        if edit.change.prompts < FEW_PROMPTS:
+            continue
         rise, gained = edit.change.mean, f"{edit.gained:.0%} of the answers gain"
         if rise >= SENSITIVE:
             grave = rise >= EXPLOITABLE
@@ -212,7 +214,8 @@ def _edits(evidence: Evidence) -> Iterator[Reason]:
 
 def _calibration(evidence: Evidence) -> Iterator[Reason]:
     measured = evidence.calibration
-    if measured and measured.ece > max(LARGE_ECE, measured.ece_by_chance):
+    few = evidence.accuracy is not None and evidence.accuracy.prompts < FEW_PROMPTS
+    if measured and not few and measured.ece > max(LARGE_ECE, measured.ece_by_chance):
         way = "over" if measured.overconfidence > 0 else "under"
         text = f"{way}-confident: calibration error {measured.ece:.3f}, expected at most {LARGE_ECE:g}"
         yield Reason("weak", "calibration", text)
