@@ -10,6 +10,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +57,13 @@ def start(arguments: Sequence[str], place: Path, prepare: Callable[[], object] =
 
     Its output and its steps are noted in files beside ``place``.
     """
-    import matplotlib.figure
-    import ppolm.evaluation.readiness
-    import ppolm.supervised  # noqa: F401
-    from ppolm.ppo_trainer import training_run  # noqa: F401  (all that is large is loaded once, here)
-
+    for large in (
+        "matplotlib.figure",
+        "ppolm.evaluation.readiness",
+        "ppolm.supervised",
+        "ppolm.ppo_trainer.training_run",
+    ):
+        import_module(large)  # once, here
     assert threading.active_count() == 1 or "pytest" in sys.modules, "copies of a process with threads may hang"
     child = Child(0, place.with_name(f"{place.name}.log"), place.with_name(f"{place.name}.steps"))
     child.log.unlink(missing_ok=True)

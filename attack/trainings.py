@@ -37,7 +37,8 @@ class Training:
     def saved_step(self, folder: Path) -> int | None:
         """Steps that the newest checkpoint holds."""
         found = sorted(folder.glob("checkpoints/step-*" if self.name == "train" else "checkpoint"))
-        return int(json.loads((found[-1] / "state.json").read_text())["step"]) if found else None
+        states = [folder / "state.json" for folder in found if (folder / "state.json").exists()]
+        return int(json.loads(states[-1].read_text())["step"]) if states else None
 
     def differences(self, folder: Path, whole: Path) -> list[str]:
         """What is not bit for bit as in a training that nobody disturbed, or is damaged."""
@@ -66,10 +67,11 @@ def trainings(folder: Path) -> dict[str, Training]:
     (folder / "shown.jsonl").write_text("\n".join(shown), encoding="utf-8")
     ppo = ("--max-steps", "6", "--eval-every", "2", "--checkpoint-every", "3", "--keep-checkpoints", "9")
     sizes = ("--batch-size", "8", "--minibatch-size", "4", "--max-eval-prompts", "8", "--max-new-tokens", "16")
+    fast = ("--learning-rate", "0.003")  # so that another policy than the first one becomes the best
     settings = ("--batch-size", "4", "--num-epochs", "2", "--eval-every", "4", "--checkpoint-every", "5")
     dropout, tables = ("--lora-dropout", "0.1"), ("--table-every", "2", "--no-tensorboard")
     return {
-        "train": Training("train", (*ppo, *sizes, *tables)),
+        "train": Training("train", (*ppo, *sizes, *fast, *tables)),
         "sft": Training("sft", ("--data", str(folder / "shown.jsonl"), *settings, *dropout)),
         "reward": Training("reward", ("--data", str(folder / "judged.jsonl"), *settings, *dropout)),
     }

@@ -34,11 +34,20 @@ def read_settings(kind: type[S], folder: Path) -> S:
     """What an interrupted training was started with; its output is the folder, wherever that is now."""
     if not (folder / SETTINGS[kind]).is_file():
         if (folder / DONE).is_file():
+            _remove_remains(folder)
             raise RunFolderError(f"{folder} is finished: there is nothing to go on with. It is ready to use.")
         others = [file.removesuffix("-settings.yaml") for file in SETTINGS.values() if (folder / file).is_file()]
         hint = f"It is one of `ppolm {others[0]}`." if others else "Give the folder of --output."
         raise RunFolderError(f"{folder} holds no interrupted training of this kind (no {SETTINGS[kind]}). {hint}")
     return dataclasses.replace(kind.from_yaml(folder / SETTINGS[kind]), output=str(folder))
+
+
+def _remove_remains(folder: Path) -> None:
+    """Remove the checkpoint of a finished training that was killed just before it could do so itself."""
+    if (folder / CHECKPOINT).is_dir():
+        with Claim(folder, "Wait until it ends."):
+            tidy(folder)
+            shutil.rmtree(folder / CHECKPOINT, ignore_errors=True)
 
 
 class OutputFolder:
