@@ -64,14 +64,13 @@ def attack(training: Training, way: str, count: int, seed: int, place: Path) -> 
 
 
 def undisturbed(training: Training, place: Path) -> tuple[Path, float]:
-    """The folder of a whole training, made once, and how long it takes: the second one, when all is loaded."""
+    """The folder of a whole training, made once, and how long it took."""
     whole, clock = place / f"{training.name}-whole", place / f"{training.name}-whole.seconds"
     if not clock.exists():
-        for folder in (place / f"{training.name}-first", whole):
-            begin = time.monotonic()
-            child = start(training.begin(folder), folder)
-            assert child.wait(PATIENCE) == 0, child.said
-            clock.write_text(str(time.monotonic() - begin))
+        begin = time.monotonic()
+        child = start(training.begin(whole), whole)
+        assert child.wait(PATIENCE) == 0, child.said
+        clock.write_text(str(time.monotonic() - begin))
     return whole, float(clock.read_text())
 
 
