@@ -139,7 +139,7 @@ def test_overopt_sweeps_draws_and_refuses_what_it_cannot_do(
     for name in ("overopt.png", "overopt.md", "overopt.json", "kl_coef-0/metrics.jsonl", "kl_coef-0.1/metrics.jsonl"):
         assert (tmp_path / "sweep" / name).is_file(), name
     assert ppolm([*flags, "--output", "sweep"]) == 1
-    assert "already holds something" in capsys.readouterr().err
+    assert "already exists and is not an empty folder" in capsys.readouterr().err
     make_config().to_yaml(tmp_path / "nojudge.yaml")
     assert ppolm(["overopt", "--config", "nojudge.yaml"]) == 1
     assert "needs a judge" in capsys.readouterr().err

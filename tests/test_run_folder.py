@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from ppolm.cli.main import run as ppolm
 from ppolm.config import PPOConfig
 from ppolm.errors import RunFolderError
 from ppolm.ppo_trainer import PPOTrainer
-from ppolm.runs.atomic import recover_folder, verify_folder, write_folder
+from ppolm.runs.atomic import recover_folder, standing_folder, tidy, verify_folder, write_folder
 from ppolm.runs.metrics_log import append_line, read_metrics
 from ppolm.token_attribution.sa_pairs_io import from_parquet
 from tests.closeness import near
@@ -172,3 +173,67 @@ def test_eval_and_generate_read_a_run(
     assert ppolm([*greedy, "--temperature", "0", "--max-new-tokens", "5", "--json", "--samples", "2"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert rows[0] == rows[1]
+
+
+def test_a_manifest_that_names_too_little_or_too_much_or_is_spaced_otherwise_is_a_damage(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoint"
+    write_folder(folder, fill_with("good"))
+    manifest = (folder / "manifest.json").read_text()
+    for damaged in ("{}", "[]", "null", manifest + "\n", manifest.replace('"file.txt"', '"other.txt"'), "[" * 100_000):
+        (folder / "manifest.json").write_text(damaged)
+        with pytest.raises(RunFolderError, match="is damaged or cut off"):
+            verify_folder(folder)
+    (folder / "manifest.json").write_text(manifest)
+    (folder / ".DS_Store").touch()  # a file manager was here
+    verify_folder(folder)
+    (folder / "more.txt").touch()
+    with pytest.raises(RunFolderError, match=r"more\.txt is not as it was written"):
+        verify_folder(folder)
+
+
+def test_a_manifest_of_an_earlier_version_is_still_read(tmp_path: Path) -> None:
+    (tmp_path / "file.txt").write_text("good")
+    digest = "770e607624d689265ca6c44884d0807d9b054d23c473c106c72be9de08b7376c"
+    (tmp_path / "manifest.json").write_text(json.dumps({"file.txt": [4, digest]}, indent=1))
+    verify_folder(tmp_path)
+
+
+def test_a_reader_between_the_two_moves_of_a_writer_finds_the_old_folder_and_changes_nothing(tmp_path: Path) -> None:
+    write_folder(tmp_path / "best", fill_with("one"))
+    (tmp_path / "best").rename(tmp_path / ".best.7-0123abcd.old")
+    assert standing_folder(tmp_path / "best").name == ".best.7-0123abcd.old"
+    (tmp_path / ".best.7-4567abcd.tmp").mkdir()
+    tidy(tmp_path)  # the next owner puts it back, and removes what was never whole
+    assert [path.name for path in tmp_path.iterdir()] == ["best"]
+
+
+@pytest.mark.parametrize("when", [1, 4])
+def test_a_run_whose_folder_is_removed_ends_with_an_error_and_does_not_make_it_again(
+    make_config: MakeConfig, when: int
+) -> None:
+    config = make_config(max_steps=4, num_epochs=9, eval_every=0, checkpoint_every=9)
+    run, calls = Path(config.output_dir) / "run", 0
+
+    def removes(prompts: list[str], responses: list[Any]) -> list[float]:
+        nonlocal calls
+        calls += 1
+        if calls == when:
+            shutil.rmtree(run)
+        return spread(prompts, responses)
+
+    with pytest.raises(RunFolderError, match="was removed, moved or replaced"):
+        PPOTrainer(config, reward=removes).train(PROMPTS)
+    assert not run.exists()
+    assert calls == when
+
+
+def test_a_best_policy_that_was_lost_is_not_reported(make_config: MakeConfig) -> None:
+    config = make_config(max_steps=2, eval_every=2, eval_fraction=0.34)
+    run = Path(config.output_dir) / "run"
+
+    def removes(prompts: list[str], responses: list[Any]) -> list[float]:
+        (run / "best" / "best.json").unlink(missing_ok=True)
+        return [0.0] * len(responses)
+
+    with pytest.raises(RunFolderError, match="best is damaged or cut off"):
+        PPOTrainer(config, reward=removes).train(PROMPTS)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import difflib
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from ppolm import __version__
 from ppolm.errors import PpolmError
+from ppolm.runs.stopping import Stopped, Stopping, ending_on_signals
 
 COMMANDS = {
     "demo": "two minutes of PPO on the embedded tiny model, judged by a judge it was not trained on",
@@ -25,8 +27,6 @@ COMMANDS = {
     "overopt": "sweep kl_coef and draw reward and judge against KL: where more reward stops being better",
 }
 
-RESUMABLE = ("train", "sft", "reward")
-
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit with its status."""
@@ -35,7 +35,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(argv: list[str]) -> int:
-    """0 if all went well, 1 for an error that was explained, 2 for a command that does not exist, 130 for Ctrl-C."""
+    """0 if all went well, 1 for an error that was explained, 2 for a command that does not exist.
+
+    128 and the number of the signal if one ended it: 130 for Ctrl-C, 143 for SIGTERM.
+    """
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(usage())
         return 0
@@ -48,19 +51,40 @@ def run(argv: list[str]) -> int:
         print(usage(), file=sys.stderr)
         return 2
     prepare_output()
-    command: Callable[[list[str]], None] = import_module(f"ppolm.cli.{argv[0]}_command").main
     try:
+        with ending_on_signals() as signals:
+            return run_command(argv, signals)
+    except KeyboardInterrupt as stop:  # a signal that came when everything else was over
+        return report_stop(argv[0], stop, signal.SIGINT)
+
+
+def run_command(argv: list[str], signals: Stopping) -> int:
+    """The status of a command that exists."""
+    try:
+        command: Callable[[list[str]], None] = import_module(f"ppolm.cli.{argv[0]}_command").main
         command(argv[1:])
-    except PpolmError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        again = f" Go on from the last checkpoint with: ppolm {argv[0]} --resume FOLDER" if argv[0] in RESUMABLE else ""
-        print(f"interrupted.{again}", file=sys.stderr)
-        return 130
-    except BrokenPipeError:  # the reader of our output has gone, as with `| head`
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) or signals.number is not None:  # what was interrupted may say otherwise
+            return report_stop(argv[0], error, signals.number or signal.SIGINT)
+        if isinstance(error, PpolmError):
+            print(f"error: {error}", file=sys.stderr)
+            return 1
+        if not isinstance(error, BrokenPipeError):  # the reader of our output has gone, as with `| head`
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
+
+
+def report_stop(command: str, error: BaseException, number: int) -> int:
+    """Say in one line what a signal left behind; the status that tells it."""
+    line = "stopped before anything was saved."
+    if isinstance(error, Stopped):
+        number = error.number
+        if error.folder is not None:
+            name = command if command in ("sft", "reward") else "train"
+            line = f"stopped {error.done}. Resume with: ppolm {name} --resume {error.folder}"
+    print(f"{signal.Signals(number).name}: {line}", file=sys.stderr)
+    return 128 + number
 
 
 def usage() -> str:

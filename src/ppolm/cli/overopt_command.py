@@ -12,6 +12,8 @@ from ppolm.config import PPOConfig
 from ppolm.data.load_rows import load_prompts
 from ppolm.embedded import DEMO
 from ppolm.errors import ConfigError
+from ppolm.runs.claim import claim_numbered
+from ppolm.runs.output_folder import claim_result
 
 if TYPE_CHECKING:
     from ppolm.runs.overopt_report import Curve
@@ -48,9 +50,16 @@ def main(argv: list[str]) -> None:
         raise ConfigError(f"kl_coefs names a value twice: {arguments.kl_coefs}.")
     if arguments.eval_every < 1:
         raise ConfigError(f"eval_every is {arguments.eval_every}, expected at least 1: evaluations are the points.")
-    folder = Path(arguments.output or f"runs/overopt-{datetime.now():%Y%m%d-%H%M%S}")
-    if folder.exists() and any(folder.iterdir()):
-        raise ConfigError(f"{folder} already holds something. Give --output with a new folder.")
+    if arguments.output is not None:
+        claim = claim_result(Path(arguments.output))
+    else:
+        claim = claim_numbered(Path(f"runs/overopt-{datetime.now():%Y%m%d-%H%M%S}"), "Give --output.")
+    with claim:
+        sweep(config, arguments, claim.folder)
+
+
+def sweep(config: PPOConfig, arguments: OveroptArguments, folder: Path) -> None:
+    """One run after the other, in a folder that is ours alone."""
     from ppolm.runs.overopt_report import write_overopt_report
 
     runs = [

@@ -13,6 +13,8 @@ from ppolm.cli.settings import MachineArguments, parse
 from ppolm.config import ModelSettings
 from ppolm.data.load_rows import load_judgements
 from ppolm.errors import ConfigError
+from ppolm.runs.atomic import explained
+from ppolm.runs.output_folder import claim_result
 
 log = logging.getLogger(__name__)
 
@@ -46,14 +48,15 @@ def main(argv: list[str]) -> None:
         raise ConfigError("There is nothing to measure on. Give --data with judgements that were not trained on.")
     if arguments.mistakes < 0:
         raise ConfigError(f"mistakes is {arguments.mistakes}, expected 0 or more.")
-    output = None if arguments.output is None else Path(arguments.output)
-    if output is not None and output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise ConfigError(f"{output} already exists and is not an empty folder. Give --output with a new one.")
-    if output is not None:
-        try:  # before the measuring, not after it
-            output.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"{output} cannot be written: {error}. Give --output with another folder.") from error
+    if arguments.output is None:
+        measure(arguments, None)
+        return
+    with claim_result(Path(arguments.output)):  # before the measuring, not after it
+        measure(arguments, Path(arguments.output))
+
+
+def measure(arguments: ReadinessArguments, output: Path | None) -> None:
+    """Measure, print, and write if there is a place for it."""
     rows = [
         row
         for source in arguments.data
@@ -74,7 +77,8 @@ def main(argv: list[str]) -> None:
         )
     readiness = assess(rows, model.score_texts, arguments.mistakes)
     if output is not None:
-        write_readiness(output, readiness)
+        with explained(output, "measure again"):
+            write_readiness(output, readiness)
     print(json.dumps(readiness.to_dict(), indent=1) if arguments.json else readiness.summary())
     if output is not None and not arguments.json:
         print(f"\nReport: {output / 'readiness.md'}")

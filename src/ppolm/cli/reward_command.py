@@ -7,12 +7,19 @@ import sys
 from ppolm.cli.settings import parse_supervised
 from ppolm.config import RewardConfig
 from ppolm.data.load_rows import load_demonstrations, load_judgements, load_sources
-from ppolm.runs.output_folder import begin_training, end_training
+from ppolm.runs.output_folder import OutputFolder
 
 
 def main(argv: list[str]) -> None:
     """Train on judgements, say whether the result is any good, and how to use it."""
-    config, output = parse_supervised(RewardConfig, "ppolm reward", argv)
+    config, folder = parse_supervised(RewardConfig, "ppolm reward", argv)
+    with folder:
+        train(config, folder)
+
+
+def train(config: RewardConfig, folder: OutputFolder) -> None:
+    """Train into a folder that is ours alone."""
+    output = folder.path
     rows = load_sources(load_judgements, config.data, config)
     held_out = load_sources(load_judgements, config.eval_data, config) or None
     references = load_sources(load_demonstrations, config.reference_data, config)
@@ -22,12 +29,12 @@ def main(argv: list[str]) -> None:
 
     trainer = RewardTrainer(config, rows, held_out, references)
     test = trainer.readable(test)  # a row that is too long is an error now, not after the training
-    trainer.train(begin_training(trainer.config, output))
+    trainer.train(folder.begin(trainer.config))
     trainer.save(output)  # before anything else can go wrong
     measured = test or [row.judgement for row in trainer.held_out]
     readiness = assess(measured, trainer.model.score_texts, chose_weights=not test)
     trainer.save(output, add=lambda folder: write_readiness(folder, readiness))
-    end_training(config, output)
+    folder.finish()
     print(readiness.summary())
     seen = trainer.prompts_seen(test)
     if seen:

@@ -16,7 +16,7 @@ from ppolm.config import PPOConfig, SupervisedConfig
 from ppolm.data.world.rows import EMBEDDED
 from ppolm.embedded import RECIPES
 from ppolm.errors import ConfigError
-from ppolm.runs.output_folder import prepare_output, read_settings
+from ppolm.runs.output_folder import OutputFolder, read_settings
 
 T = TypeVar("T")
 S = TypeVar("S", bound=SupervisedConfig)
@@ -80,8 +80,8 @@ def parse(kind: type[T], program: str, argv: Sequence[str], default: Any = None)
     return tyro.cli(kind, prog=program, args=list(argv), **options)
 
 
-def parse_supervised(kind: type[S], program: str, argv: Sequence[str]) -> tuple[S, Path]:
-    """Flags over YAML (or what --resume was started with) over defaults; and the folder for the result, prepared."""
+def parse_supervised(kind: type[S], program: str, argv: Sequence[str]) -> tuple[S, OutputFolder]:
+    """Flags over YAML (or what --resume was started with) over defaults; and the folder for the result."""
     file, resume = _value_of("--config", argv), _value_of("--resume", argv)
     if resume is not None and file is not None:
         raise ConfigError("--resume goes on with the settings it was started with. Leave --config out.")
@@ -105,7 +105,7 @@ def parse_supervised(kind: type[S], program: str, argv: Sequence[str]) -> tuple[
         raise ConfigError("There is nothing to learn from. Give --data with a .jsonl, .csv or .parquet file.")
     if config.output is None:
         raise ConfigError("There is no place for the result. Give --output with a new folder.")
-    return config, prepare_output(config, Path(config.output), None if resume is None else Path(resume))
+    return config, OutputFolder(config, Path(config.output), None if resume is None else Path(resume))
 
 
 def _value_of(flag: str, argv: Sequence[str]) -> str | None:

@@ -5,20 +5,27 @@ from __future__ import annotations
 from ppolm.cli.settings import parse_supervised
 from ppolm.config import SFTConfig
 from ppolm.data.load_rows import load_demonstrations, load_sources
-from ppolm.runs.output_folder import begin_training, end_training
+from ppolm.runs.output_folder import OutputFolder
 
 
 def main(argv: list[str]) -> None:
     """Train on demonstrations, and say how to use the result."""
-    config, output = parse_supervised(SFTConfig, "ppolm sft", argv)
+    config, folder = parse_supervised(SFTConfig, "ppolm sft", argv)
+    with folder:
+        train(config, folder)
+
+
+def train(config: SFTConfig, folder: OutputFolder) -> None:
+    """Train into a folder that is ours alone."""
+    output = folder.path
     rows = load_sources(load_demonstrations, config.data, config)
     held_out = load_sources(load_demonstrations, config.eval_data, config) or None
     from ppolm.supervised import SFTTrainer
 
     trainer = SFTTrainer(config, rows, held_out)
-    history = trainer.train(begin_training(trainer.config, output))
+    history = trainer.train(folder.begin(trainer.config))
     trainer.save(output)
-    end_training(config, output)
+    folder.finish()
     best = min(history, key=lambda row: row["loss"])
     print(f"Validation loss per token: {history[0]['loss']:.4f} at the start, {best['loss']:.4f} at its best.")
     model = f"--model-name {config.model_name}"

@@ -26,17 +26,21 @@ def main(argv: list[str]) -> None:
         )
     from ppolm.ppo_trainer import PPOTrainer
     from ppolm.ppo_trainer.training_run import run_path
+    from ppolm.runs.claim import refuse_claimed
     from ppolm.runs.refuse_changes import refuse_changes
-    from ppolm.runs.resume import find_checkpoint
-    from ppolm.runs.run_folder import read_run_config, refuse_used_folder
+    from ppolm.runs.resume import find_checkpoint, run_of
+    from ppolm.runs.run_folder import IN_USE, read_run_config, refuse_used_folder
 
     if arguments.estimate:
         print_estimate(config)
         return
-    if arguments.resume is None:  # say what is wrong before anything large is loaded
+    if arguments.resume is None and config.run_name:  # say what is wrong before anything large is loaded
+        refuse_claimed(run_path(config), IN_USE)
         refuse_used_folder(run_path(config))
-    else:
-        run = find_checkpoint(Path(arguments.resume))[0]
+    elif arguments.resume is not None:
+        run = run_of(Path(arguments.resume))
+        refuse_claimed(run, IN_USE)
+        find_checkpoint(Path(arguments.resume))
         saved = read_run_config(run)
         if config.dtype == "auto":
             config = dataclasses.replace(config, dtype=saved.dtype)

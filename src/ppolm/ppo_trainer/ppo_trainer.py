@@ -140,9 +140,11 @@ class PPOTrainer:
         """PPO steps over the prompts, in a run folder, with evaluation, checkpoints and early stop.
 
         Without ``eval_prompts`` a share of the prompts is held out (``eval_fraction``). ``resume`` is a run folder, or
-        one of its checkpoints, to go on from.
+        one of its checkpoints, to go on from. Ctrl-C or SIGTERM ends it with ``Stopped``, a KeyboardInterrupt, once all
+        finished steps are saved.
         """
-        from ppolm.ppo_trainer.training_run import TrainingRun
+        from ppolm.ppo_trainer.training_run import TrainingRun, claim_run
 
         epochs = self.config.num_epochs if num_epochs is None else num_epochs
-        return TrainingRun(self, prompts, epochs, eval_prompts, resume).run()
+        with claim_run(self.config, resume) as claim:
+            return TrainingRun(self, prompts, epochs, eval_prompts, resume, claim).run()

@@ -20,7 +20,7 @@ class TrainingResults:
     steps: int
     """PPO steps done, those before a resume included."""
     stopped: str
-    """Why it ended: finished, converged or collapsed."""
+    """Why it ended: finished, converged, collapsed or, in the report of a run that a signal stopped, interrupted."""
     verdict: str
     """improved, unclear, unchanged, suspect, over-optimised, collapsed, or not evaluated."""
     reasons: tuple[str, ...]

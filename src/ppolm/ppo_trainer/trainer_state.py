@@ -24,10 +24,10 @@ def save_state(trainer: PPOTrainer, evaluator: Evaluator | None, folder: Path, *
     """Write adapters, optimisers, generators, statistics and the buffer into ``folder``."""
     trainer.models.policy.save(folder / "policy")
     trainer.models.value.save(folder / "value")
-    for updater in _updaters(trainer):
+    for updater in updaters_of(trainer):
         save_file({name: value.contiguous() for name, value in updater.tensors().items()}, _moments(folder, updater))
     save_file(
-        {name: random.get_state() for name, random in _generators(trainer).items()}, folder / "random.safetensors"
+        {name: random.get_state() for name, random in generators_of(trainer).items()}, folder / "random.safetensors"
     )
     state = {
         "step": trainer.step,
@@ -37,7 +37,7 @@ def save_state(trainer: PPOTrainer, evaluator: Evaluator | None, folder: Path, *
         "sampler_agrees": trainer.attributor.sampler_agrees,
         "reward_failures": trainer.reward_computer.failures,
         "evicted_tokens": trainer.buffer.evicted_tokens,
-        "updaters": {updater.name: updater.state_dict() for updater in _updaters(trainer)},
+        "updaters": {updater.name: updater.state_dict() for updater in updaters_of(trainer)},
         "evaluations": evaluator.history if evaluator else [],
         "first_scores": evaluator.first_scores if evaluator else {},
         "progress": progress,
@@ -59,9 +59,9 @@ def load_state(trainer: PPOTrainer, evaluator: Evaluator | None, folder: Path) -
         warn_of_other_capabilities(trainer.models.setup, state.get("capabilities"), folder)
         trainer.models.policy.load_weights(folder / "policy")
         trainer.models.value.load_weights(folder / "value")
-        for updater in _updaters(trainer):
+        for updater in updaters_of(trainer):
             updater.load(load_file(_moments(folder, updater)), state["updaters"][updater.name])
-        generators = _generators(trainer)
+        generators = generators_of(trainer)
         for name, value in load_file(folder / "random.safetensors").items():
             generators[name].set_state(value)
         trainer.step = int(state["step"])
@@ -90,7 +90,7 @@ def load_scale_state(trainer: PPOTrainer, state: dict[str, Any]) -> None:
     trainer.reward_computer.normalizer.load_state_dict(state["normalizer"])
 
 
-def _updaters(trainer: PPOTrainer) -> tuple[Updater, Updater]:
+def updaters_of(trainer: PPOTrainer) -> tuple[Updater, Updater]:
     return trainer.model_trainer.policy_updater, trainer.model_trainer.value_updater
 
 
@@ -98,7 +98,7 @@ def _moments(folder: Path, updater: Updater) -> Path:
     return folder / f"optimizer_{updater.name}.safetensors"
 
 
-def _generators(trainer: PPOTrainer) -> dict[str, torch.Generator]:
+def generators_of(trainer: PPOTrainer) -> dict[str, torch.Generator]:
     return {"sampling": trainer.generator.random, "minibatches": trainer.model_trainer.random}
 
 

@@ -1,41 +1,42 @@
-"""Folders that appear whole or not at all."""
+"""Folders and files that appear whole or not at all."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+import re
 import shutil
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from safetensors import SafetensorError
 
 from ppolm.errors import RunFolderError
 
 MANIFEST = "manifest.json"
+LEFTOVER = re.compile(r"\.(?P<name>.+)\.\d+-[0-9a-f]{8}\.(?P<kind>tmp|old)")
+"""What is written and not yet in its place (tmp), or is being replaced (old): with the process and a random number."""
+NOT_OURS = re.compile(r"\.DS_Store|\._.*|Thumbs\.db|desktop\.ini|\.nfs.*")
+"""What file managers and network file systems put beside files."""
+
+
+def passing_name(path: Path, kind: str) -> Path:
+    """A name beside ``path`` that no other process uses."""
+    return path.with_name(f".{path.name}.{os.getpid()}-{uuid.uuid4().hex[:8]}.{kind}")
 
 
 def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
     """Let ``fill`` write into a temporary folder, then put it at ``path`` in one move, replacing what was there.
 
     A manifest with size and SHA-256 of every file goes with it, so that a damaged copy is noticed. A crash at any
-    moment leaves the old folder or the new one.
+    moment leaves the old folder or the new one. The folder above must be there: one that was removed stays removed.
     """
-    temporary = path.with_name(f".{path.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    try:
-        fill(temporary)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-    written = [file for file in sorted(temporary.rglob("*")) if file.is_file()]
-    files = {str(file.relative_to(temporary)): describe(file) for file in written}
-    (temporary / MANIFEST).write_text(json.dumps(files, indent=1))
-    for file in temporary.rglob("*"):
-        sync(file)
-    sync(temporary)
-    old = path.with_name(f".{path.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
+    temporary = passing_name(path, "tmp")
+    _fill(temporary, fill)
+    old = passing_name(path, "old")
     if path.exists():
         path.rename(old)
     temporary.rename(path)
@@ -43,13 +44,28 @@ def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
+def _fill(temporary: Path, fill: Callable[[Path], None]) -> None:
+    """A new folder with a manifest, on the disk; nothing is left of it if that fails."""
+    temporary.mkdir()
+    try:
+        fill(temporary)
+        files = {name: describe(temporary / name) for name in sorted(_files(temporary))}
+        (temporary / MANIFEST).write_bytes(_manifest(files))
+        for file in temporary.rglob("*"):
+            sync(file)
+        sync(temporary)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
 def write_into(folder: Path, fill: Callable[[Path], None], last: str) -> None:
     """Let ``fill`` write files and put them into ``folder`` beside what is there; ``last`` is the file that says: done.
 
     A crash before that file is there leaves an unfinished result, which is written again; other files stay untouched.
     """
-    new = folder / ".new"
-    write_folder(new, fill)
+    new = passing_name(folder / "new", "tmp")
+    _fill(new, fill)
     (folder / last).unlink(missing_ok=True)
     for file in sorted(new.iterdir(), key=lambda file: file.name == last):
         file.replace(folder / file.name)
@@ -57,11 +73,65 @@ def write_into(folder: Path, fill: Callable[[Path], None], last: str) -> None:
     sync(folder)
 
 
+def write_file(path: Path, write: Callable[[Path], object]) -> None:
+    """Let ``write`` write a file, then put it at ``path`` in one move."""
+    temporary = passing_name(path, "tmp")
+    try:
+        write(temporary)
+        sync(temporary)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync(path.parent)
+
+
+@contextmanager
+def explained(path: Path, then: str) -> Iterator[None]:
+    """Turn what a full disk, a lost folder or missing rights raise into one sentence. ``then``: how to go on."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        raise RunFolderError(
+            f"{path} could not be written: {' '.join(str(error).split())}. What was saved before is untouched. Make "
+            f"sure that there is room and that the folder is there and may be written to; then {then}"
+        ) from error
+
+
+def standing_folder(path: Path) -> Path:
+    """Where the contents of a folder are now, for readers: they may come between the two moves of its writer."""
+    return path if path.exists() else next(iter(_olds(path)[::-1]), path)
+
+
+def standing_names(folder: Path) -> set[str]:
+    """Names of what is in a folder, whatever is just being replaced included."""
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    return {match["name"] if (match := LEFTOVER.fullmatch(name)) and match["kind"] == "old" else name for name in names}
+
+
+def _olds(path: Path) -> list[Path]:
+    """What ``path`` was before it was replaced, the newest last; earlier versions named it without a number."""
+    found = [path.with_name(f".{path.name}.old"), *path.parent.glob(f".{path.name}.*-*.old")]
+    return sorted((old for old in found if old.is_dir()), key=lambda old: old.stat().st_mtime)
+
+
 def recover_folder(path: Path) -> None:
-    """Put the old folder back if a crash fell between the two moves of ``write_folder``."""
-    old = path.with_name(f".{path.name}.old")
-    if old.exists() and not path.exists():
-        old.rename(path)
+    """Put the old folder back if a crash fell between the two moves of ``write_folder``. For the owner alone."""
+    if (standing := standing_folder(path)) != path:
+        standing.rename(path)
+
+
+def tidy(folder: Path) -> None:
+    """Put in order what killed processes have left half written in a folder. For its owner: others may be writing."""
+    for name in standing_names(folder):
+        recover_folder(folder / name)
+    for path in list(folder.iterdir()) if folder.is_dir() else ():
+        if LEFTOVER.fullmatch(path.name) is None:
+            continue
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def describe(file: Path) -> list[object]:
@@ -85,15 +155,38 @@ def sync(path: Path) -> None:
 
 
 def verify_folder(path: Path) -> None:
-    """Raise unless every file is there as the manifest describes it."""
+    """Raise unless the manifest names exactly the files that are there, and each is as it was written.
+
+    The manifest has no checksum of its own and needs none: it must be byte for byte what we would write, so whatever
+    changes in it changes a name, a size or a checksum, and that no longer fits a file.
+    """
     try:
-        files = json.loads((path / MANIFEST).read_text())
-        problems = [name for name, description in files.items() if not _matches(path / name, description)]
-    except (OSError, ValueError, AttributeError):
-        problems = [MANIFEST]
-    if problems:
-        raise RunFolderError(f"{path} is damaged or cut off ({problems[0]} is not as it was written).")
+        text = (path / MANIFEST).read_bytes()
+        files = json.loads(text)
+        problem = None if isinstance(files, dict) and files and text == _manifest(files) else MANIFEST
+    except (OSError, ValueError, RecursionError):
+        problem = MANIFEST
+    if problem is None:
+        named = {Path(name).as_posix(): description for name, description in files.items()}
+        strange = sorted(named.keys() ^ _files(path))
+        wrong = (name for name, description in named.items() if not _matches(path / name, description))
+        problem = strange[0] if strange else next(wrong, None)
+    if problem is not None:
+        raise RunFolderError(f"{path} is damaged or cut off ({problem} is not as it was written).")
 
 
-def _matches(file: Path, description: list[object]) -> bool:
-    return file.is_file() and file.stat().st_size == description[0] and describe(file) == description
+def _matches(file: Path, description: object) -> bool:
+    try:
+        return describe(file) == description
+    except OSError:
+        return False
+
+
+def _manifest(files: dict[str, list[object]]) -> bytes:
+    return json.dumps(files, indent=1).encode()
+
+
+def _files(folder: Path) -> set[str]:
+    """The files of a folder but for its manifest, by their path in it."""
+    found = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if not file.is_dir()}
+    return {name for name in found if name != MANIFEST and not NOT_OURS.fullmatch(name.rpartition("/")[2])}

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+import signal
+from collections.abc import Collection
 from pathlib import Path
+from types import TracebackType
 from typing import TypeVar
 
 from ppolm.config import RewardConfig, SFTConfig, SupervisedConfig
 from ppolm.errors import ConfigError, RunFolderError
+from ppolm.runs.atomic import explained, tidy, write_file
+from ppolm.runs.claim import Claim
 from ppolm.runs.refuse_changes import refuse_changes
+from ppolm.runs.stopping import Stopped
 
 SETTINGS: dict[type[SupervisedConfig], str] = {SFTConfig: "sft-settings.yaml", RewardConfig: "reward-settings.yaml"}
 """What an unfinished training was started with, by the command that did."""
@@ -26,41 +32,107 @@ S = TypeVar("S", bound=SupervisedConfig)
 
 def read_settings(kind: type[S], folder: Path) -> S:
     """What an interrupted training was started with; its output is the folder, wherever that is now."""
-    if (folder / DONE).is_file():
-        raise RunFolderError(f"{folder} is finished: there is nothing to go on with. It is ready to use.")
     if not (folder / SETTINGS[kind]).is_file():
+        if (folder / DONE).is_file():
+            _remove_remains(folder)
+            raise RunFolderError(f"{folder} is finished: there is nothing to go on with. It is ready to use.")
         others = [file.removesuffix("-settings.yaml") for file in SETTINGS.values() if (folder / file).is_file()]
         hint = f"It is one of `ppolm {others[0]}`." if others else "Give the folder of --output."
         raise RunFolderError(f"{folder} holds no interrupted training of this kind (no {SETTINGS[kind]}). {hint}")
     return dataclasses.replace(kind.from_yaml(folder / SETTINGS[kind]), output=str(folder))
 
 
-def prepare_output(config: SupervisedConfig, folder: Path, resume: Path | None) -> Path:
-    """Make sure, before the training and not after it, that its result has a place."""
-    if resume is not None:
-        if folder.resolve() != resume.resolve():
-            raise ConfigError(f"--resume {resume} goes on in its own folder. Leave --output out.")
-        refuse_changes(read_settings(type(config), resume).to_dict(), config, resume, MAY_CHANGE)
-        return resume
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        hint = f", or go on with it: --resume {folder}" if (folder / SETTINGS[type(config)]).is_file() else ""
-        raise ConfigError(f"{folder} already exists and is not an empty folder. Give --output with a new one{hint}.")
+def _remove_remains(folder: Path) -> None:
+    """Remove the checkpoint of a finished training that was killed just before it could do so itself."""
+    if (folder / CHECKPOINT).is_dir():
+        with Claim(folder, "Wait until it ends."):
+            tidy(folder)
+            shutil.rmtree(folder / CHECKPOINT, ignore_errors=True)
+
+
+class OutputFolder:
+    """The folder of a training's result, claimed as long as the ``with`` block runs.
+
+    It is checked before the training and not after it that the result has a place.
+    """
+
+    def __init__(self, config: SupervisedConfig, path: Path, resume: Path | None) -> None:
+        self.config, self.path, self.resume = config, path, resume
+        self._claim: Claim | None = None
+
+    def __enter__(self) -> OutputFolder:
+        if self.resume is not None and self.path.resolve() != self.resume.resolve():
+            raise ConfigError(f"--resume {self.resume} goes on in its own folder. Leave --output out.")
+        self._refuse()  # before a lock is put into somebody's folder
+        self._claim = Claim(self.path, "Wait until it ends, stop it, or give --output with another folder.")
+        try:
+            tidy(self.path)
+            self._refuse()  # whoever held it may have finished in the meantime
+        except BaseException:
+            self._claim.release()
+            raise
+        return self
+
+    def _refuse(self) -> None:
+        """Raise unless there is a training to resume, or a place for a new one."""
+        if self.resume is not None:
+            refuse_changes(
+                read_settings(type(self.config), self.resume).to_dict(), self.config, self.resume, MAY_CHANGE
+            )
+        else:
+            refuse_results(self.path, {SETTINGS[type(self.config)]})
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._claim is not None:
+            self._claim.release()
+        if isinstance(error, KeyboardInterrupt):
+            number = error.number if isinstance(error, Stopped) else signal.SIGINT
+            done = error.done if isinstance(error, Stopped) else ""
+            begun = (self.path / SETTINGS[type(self.config)]).is_file()
+            raise Stopped(number, self.path if begun else None, done or self._done()) from None
+
+    def _done(self) -> str:
+        """How far an interrupted training has come, by what it has written."""
+        if (self.path / DONE).is_file():
+            return "after the training; what is still to come is its report"
+        return "after its last checkpoint" if (self.path / CHECKPOINT).is_dir() else "before its first update"
+
+    def begin(self, config: SupervisedConfig) -> Path:
+        """Note the settings, now that data and model are good, so that --resume finds them; the checkpoint's folder."""
+        with explained(self.path, "start again"):
+            write_file(self.path / SETTINGS[type(config)], config.to_yaml)
+        return self.path / CHECKPOINT
+
+    def finish(self) -> None:
+        """Make sure that the result is there, and remove what only an unfinished training needs: the settings first.
+
+        A crash after that leaves a finished training and a checkpoint that nobody needs.
+        """
+        assert self._claim is not None
+        self._claim.check()
+        (self.path / SETTINGS[type(self.config)]).unlink(missing_ok=True)
+        shutil.rmtree(self.path / CHECKPOINT, ignore_errors=True)
+
+
+def claim_result(folder: Path) -> Claim:
+    """The right to write a result into a folder that is new or empty."""
+    refuse_results(folder)
+    claim = Claim(folder, "Wait until it ends, or give --output with another folder.")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / SETTINGS[type(config)]).touch()
-        (folder / SETTINGS[type(config)]).unlink()
-    except OSError as error:
-        raise ConfigError(f"{folder} cannot be written: {error}. Give --output with another folder.") from error
-    return folder
+        refuse_results(folder)
+    except BaseException:
+        claim.release()
+        raise
+    return claim
 
 
-def begin_training(config: SupervisedConfig, folder: Path) -> Path:
-    """Note the settings, now that data and model are good, so that --resume finds them; the folder for checkpoints."""
-    config.to_yaml(folder / SETTINGS[type(config)])
-    return folder / CHECKPOINT
-
-
-def end_training(config: SupervisedConfig, folder: Path) -> None:
-    """Remove what only an unfinished training needs."""
-    shutil.rmtree(folder / CHECKPOINT, ignore_errors=True)
-    (folder / SETTINGS[type(config)]).unlink(missing_ok=True)
+def refuse_results(folder: Path, beginnings: Collection[str] = ()) -> None:
+    """Raise if there is anything in the place of a new result but the ``beginnings`` of one that has saved nothing."""
+    if not folder.exists():
+        return
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else {"a file"}
+    if any(not name.startswith(".") and name not in beginnings for name in names):
+        hint = f", or go on with it: --resume {folder}" if names & {*beginnings} else ""
+        raise ConfigError(f"{folder} already exists and is not an empty folder. Give --output with a new one{hint}.")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ppolm.data.prompts import Prompt, as_prompt
 from ppolm.errors import DataError, RunFolderError
+from ppolm.runs.atomic import write_file
 
 HELD_OUT = "held_out.jsonl"
 """The held-out prompts with their columns, one JSON object per line."""
@@ -55,9 +55,8 @@ def as_row(prompt: Prompt) -> dict[str, object]:
 
 
 def _write(path: Path, lines: Iterable[str]) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    text = "".join(f"{line}\n" for line in lines)
     try:
-        temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        temporary.replace(path)
+        write_file(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
     except OSError as error:
         raise RunFolderError(f"{path} could not be written: {error}. Make room, or choose another folder.") from error

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from ppolm.errors import RunFolderError
-from ppolm.runs.atomic import recover_folder, verify_folder
-from ppolm.runs.run_folder import read_run_config
+from ppolm.runs.atomic import standing_folder, standing_names, verify_folder
+from ppolm.runs.run_folder import holds_run, read_run_config
 
 
 def run_of(path: Path) -> Path:
@@ -19,17 +19,18 @@ def find_checkpoint(path: Path) -> tuple[Path, Path]:
     run, checkpoint = run_of(path), path
     if run == path:
         read_run_config(path)
-        found = sorted((path / "checkpoints").glob("step-*"))
+        found = sorted(name for name in standing_names(path / "checkpoints") if name.startswith("step-"))
         if not found:
-            raise RunFolderError(f"Run {path} has no checkpoint to go on from. Start a new run.")
-        checkpoint = found[-1]
+            raise RunFolderError(f"Run {path} has no checkpoint to go on from. {_again(path)}")
+        checkpoint = standing_folder(path / "checkpoints" / found[-1])
     elif not path.is_dir():
         raise RunFolderError(f"Checkpoint {path} does not exist.")
     try:
         verify_folder(checkpoint)
     except RunFolderError as error:
         others = [other for other in sorted(checkpoint.parent.glob("step-*")) if other != checkpoint]
-        hint = f"Resume from an earlier one: --resume {others[-1]}" if others else "Start a new run."
+        earlier = f"Resume from an earlier one: --resume {others[-1]}" if others else ""
+        hint = earlier or "Start a new run with another run_name."
         raise RunFolderError(f"Checkpoint {error} {hint}") from None
     return run, checkpoint
 
@@ -37,8 +38,16 @@ def find_checkpoint(path: Path) -> tuple[Path, Path]:
 def find_best(run: Path) -> Path:
     """The folder of a run's best policy, verified."""
     read_run_config(run)
-    recover_folder(run / "best")
-    if not (run / "best").is_dir():
+    best = standing_folder(run / "best")
+    if not best.is_dir():
         raise RunFolderError(f"Run {run} has no best/ yet: it was stopped before its first evaluation.")
-    verify_folder(run / "best")
-    return run / "best"
+    verify_folder(best)
+    return best
+
+
+def _again(run: Path) -> str:
+    """How to start a run again that cannot be resumed: in its own folder if nothing is there that could be lost."""
+    if holds_run(run):
+        return "Start a new run with another run_name."
+    parts = ["ppolm train", f"--config {run / 'config.yaml'}", f"--output-dir {run.parent}", f"--run-name {run.name}"]
+    return f"It was ended before it had saved anything. Start it again: {' '.join(parts)}"

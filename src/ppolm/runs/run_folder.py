@@ -10,45 +10,52 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-
 from ppolm.config import PPOConfig
 from ppolm.config.yaml_io import read_yaml
 from ppolm.errors import ConfigError, RunFolderError
-from ppolm.runs.atomic import recover_folder, write_folder
+from ppolm.runs.atomic import explained, tidy, verify_folder, write_file, write_folder
+from ppolm.runs.claim import Claim
 from ppolm.runs.metrics_log import append_line
 from ppolm.token_attribution import SAPairs
 from ppolm.token_attribution.sa_pairs_io import to_parquet
 
 log = logging.getLogger(__name__)
+IN_USE = "Wait until it ends, stop it, or choose another run_name for a run of its own."
+"""What to do about a folder that another run holds."""
 
 
 class RunFolder:
-    """The one writer of a run's folder."""
+    """The one writer of a run's folder, while it holds the claim to it."""
 
-    def __init__(self, path: Path, config: PPOConfig) -> None:
-        self.path, self.config = path, config
+    def __init__(self, claim: Claim, config: PPOConfig) -> None:
+        self.claim, self.path, self.config = claim, claim.folder, config
+        self.last_step = 0
+        """Steps that are there already; what TensorBoard has of later ones is no longer shown."""
         self._tensorboard: Any = None
 
     @classmethod
-    def create(cls, path: Path, config: PPOConfig) -> RunFolder:
+    def create(cls, claim: Claim, config: PPOConfig) -> RunFolder:
         """A new folder; one that already holds a run is left alone."""
-        refuse_used_folder(path)
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            config.to_yaml(path / "config.yaml")
-        except OSError as error:
-            raise RunFolderError(f"Run folder {path} cannot be written: {error}. Choose another output_dir.") from error
-        return cls(path, config)
+        tidy_run(claim)
+        refuse_used_folder(claim.folder)
+        with explained(claim.folder, "start it again"):
+            write_file(claim.folder / "config.yaml", config.to_yaml)
+            (claim.folder / "checkpoints").mkdir(exist_ok=True)
+        return cls(claim, config)
 
     @classmethod
-    def open(cls, path: Path, config: PPOConfig) -> RunFolder:
+    def open(cls, claim: Claim, config: PPOConfig) -> RunFolder:
         """An existing folder, to continue; settings that were allowed to change are kept for the next resume."""
-        recover_folder(path / "best")
-        if read_run_config(path) != config:
-            config.to_yaml(path / ".config.yaml.tmp")
-            (path / ".config.yaml.tmp").replace(path / "config.yaml")
-        return cls(path, config)
+        folder = cls(claim, config)
+        with explained(claim.folder, f"resume: {folder.resume_command}"):
+            if read_run_config(claim.folder) != config:
+                write_file(claim.folder / "config.yaml", config.to_yaml)
+        return folder
+
+    @property
+    def resume_command(self) -> str:
+        """What continues this run."""
+        return f"ppolm train --resume {self.path}"
 
     # ---- what others look at: never stops training ----------------------------------------------------------------
 
@@ -66,7 +73,7 @@ class RunFolder:
         if self._tensorboard is None:
             from torch.utils.tensorboard import SummaryWriter
 
-            self._tensorboard = SummaryWriter(str(self.path / "tensorboard"))
+            self._tensorboard = SummaryWriter(str(self.path / "tensorboard"), purge_step=self.last_step + 1)
         for name, value in metrics.items():
             if isinstance(value, (int, float)) and math.isfinite(value) and name != "step":
                 self._tensorboard.add_scalar(f"{kind}/{name}", value, int(metrics["step"]))
@@ -127,20 +134,35 @@ class RunFolder:
         self._write(self.path / "best", fill)
 
     def _write(self, path: Path, fill: Callable[[Path], None]) -> None:
-        try:
+        self.claim.check()
+        with explained(path, f"resume: {self.resume_command}"):
             write_folder(path, fill)
-        except (OSError, SafetensorError) as error:
-            raise RunFolderError(
-                f"{path} could not be written: {error}. What was there before is untouched; make room and resume."
-            ) from error
+
+    def check_result(self) -> None:
+        """Raise unless what the run is about to report is really there."""
+        self.claim.check()
+        verify_folder(self.path / "best")
+
+
+def tidy_run(claim: Claim) -> None:
+    """Put in order what a killed owner of a run folder has left behind."""
+    for folder in (claim.folder, claim.folder / "checkpoints", claim.folder / "table"):
+        tidy(folder)
+
+
+def holds_run(path: Path) -> bool:
+    """Whether a run has saved anything at ``path`` yet: a start that was ended early may simply be repeated."""
+    return any(path.glob("checkpoints/step-*")) or (path / "best").exists() or (path / "metrics.jsonl").exists()
 
 
 def refuse_used_folder(path: Path) -> None:
-    """Raise if there is anything at the place of a new run."""
-    if path.is_dir() and any(path.iterdir()):
-        raise RunFolderError(
-            f"Run folder {path} already holds a run. Choose another run_name, or continue it with --resume {path}"
-        )
+    """Raise if there is anything at the place of a new run but the beginnings of one that has saved nothing."""
+    if path.is_dir() and holds_run(path):
+        hint = f"continue it with --resume {path}" if any(path.glob("checkpoints/step-*")) else "remove it"
+        raise RunFolderError(f"Run folder {path} already holds a run. Choose another run_name, or {hint}")
+    names = {file.name for file in path.iterdir()} if path.is_dir() else set()
+    if "config.yaml" not in names and any(not name.startswith(".") for name in names):
+        raise RunFolderError(f"Folder {path} is not empty, and what is in it is no run. Choose another run_name.")
 
 
 def read_run_config(path: Path) -> PPOConfig:

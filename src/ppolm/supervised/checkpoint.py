@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ppolm.errors import ModelError, RunFolderError
-from ppolm.runs.atomic import recover_folder, verify_folder, write_folder
+from ppolm.runs.atomic import explained, recover_folder, verify_folder, write_folder
 
 if TYPE_CHECKING:
     from ppolm.supervised.supervised_trainer import SupervisedTrainer
@@ -27,7 +27,7 @@ def save_checkpoint(trainer: SupervisedTrainer[Any], folder: Path) -> None:
         _save(trainer.model.parameters(), target / "weights.safetensors")
         _save(trainer.best, target / "best.safetensors")
         _save(trainer.updater.tensors(), target / "optimizer.safetensors")
-        _save(_random_states(trainer.model.setup.device), target / "random.safetensors")
+        _save(random_states(trainer.model.setup.device), target / "random.safetensors")
         state = {
             "step": trainer.step,
             "precision": trainer.model.setup.precision,
@@ -38,7 +38,8 @@ def save_checkpoint(trainer: SupervisedTrainer[Any], folder: Path) -> None:
         }
         (target / "state.json").write_text(json.dumps(state, indent=1))
 
-    write_folder(folder, fill)
+    with explained(folder, f"resume: --resume {folder.parent}"):
+        write_folder(folder, fill)
 
 
 def load_checkpoint(trainer: SupervisedTrainer[Any], folder: Path) -> None:
@@ -58,7 +59,7 @@ def load_checkpoint(trainer: SupervisedTrainer[Any], folder: Path) -> None:
                 value.copy_(weights[name])
         trainer.best = load_file(folder / "best.safetensors")
         trainer.updater.load(load_file(folder / "optimizer.safetensors"), state["updater"])
-        _set_random_states(load_file(folder / "random.safetensors"), trainer.model.setup.device)
+        set_random_states(load_file(folder / "random.safetensors"), trainer.model.setup.device)
         trainer.step, trainer.history, trainer.losses = int(state["step"]), state["history"], state["losses"]
     except (KeyError, ValueError, RuntimeError, OSError, SafetensorError) as error:
         raise _unfit(folder, error) from error
@@ -88,7 +89,7 @@ def rows_digest(trainer: SupervisedTrainer[Any]) -> str:
     return digest.hexdigest()
 
 
-def _random_states(device: torch.device) -> dict[str, Tensor]:
+def random_states(device: torch.device) -> dict[str, Tensor]:
     """Where the generators that decide dropout stand, by kind of device: the CPU's and that of the training's device.
 
     Other devices of the machine have no say in it, and the one that goes on may have none of them.
@@ -101,7 +102,7 @@ def _random_states(device: torch.device) -> dict[str, Tensor]:
     return states
 
 
-def _set_random_states(states: Mapping[str, Tensor], device: torch.device) -> None:
+def set_random_states(states: Mapping[str, Tensor], device: torch.device) -> None:
     """Put the generators where they stood. One that the checkpoint does not know stays as the seed left it."""
     torch.set_rng_state(states["cpu"])
     if device.type == "cuda" and "cuda" in states:

@@ -22,10 +22,17 @@ from ppolm.data.packing import Answers
 from ppolm.data.sequences import Microbatch
 from ppolm.errors import TrainingDivergedError
 from ppolm.models.base_model import BaseModel
-from ppolm.runs.atomic import write_into
+from ppolm.runs.atomic import explained, write_into
 from ppolm.runs.output_folder import DONE
 from ppolm.runs.prompt_record import write_trained_on
-from ppolm.supervised.checkpoint import load_checkpoint, load_precision, save_checkpoint
+from ppolm.runs.stopping import AT_ONCE, Stopped, Stopping
+from ppolm.supervised.checkpoint import (
+    load_checkpoint,
+    load_precision,
+    random_states,
+    save_checkpoint,
+    set_random_states,
+)
 from ppolm.supervised.split import batch_groups, split_rows
 from ppolm.training.schedule import learning_rate_factor
 from ppolm.training.updater import Updater
@@ -58,6 +65,10 @@ class SupervisedTrainer(Generic[Row]):
         """The numbers of each validation."""
         self.losses: list[float] = []
         """Training losses since the last validation."""
+        self.stopping = Stopping()
+        """Signals that came while it trains."""
+        self.saved: tuple[int, int] | None = None
+        """Updates and validations that the last checkpoint holds."""
         self.best: dict[str, Tensor] = {}
         """The weights at the lowest validation loss so far."""
         rules = (config.adam_eps, config.weight_decay, config.max_grad_norm, config.max_skipped_updates)
@@ -120,20 +131,23 @@ class SupervisedTrainer(Generic[Row]):
         """Train to the end, or until validation stops improving; leaves the best weights in the model.
 
         ``checkpoint`` is a folder for what is needed to go on after an interruption; if it exists, training goes on
-        from there: bit for bit on the same device, and but for rounding and dropout on another.
+        from there: bit for bit on the same device, and but for rounding and dropout on another. Ctrl-C or SIGTERM ends
+        it with ``Stopped``, a KeyboardInterrupt, once all finished updates are saved there.
         """
-        config, total = self.config, self.total_steps
-        with torch.random.fork_rng():
+        config, self.stopping = self.config, Stopping()
+        if checkpoint is not None:
+            checkpoint.parent.mkdir(parents=True, exist_ok=True)
+        with self.stopping, torch.random.fork_rng():
             torch.manual_seed(config.seed)  # dropout
-            if checkpoint is not None:
-                load_precision(self, checkpoint)
-            self._read_all()
-            if checkpoint is not None and checkpoint.exists():
-                load_checkpoint(self, checkpoint)
-            else:
-                self.begin()
-                self._validate()
-            self._train_on(checkpoint, total)
+            with self.stopping.interruptible(1):
+                if checkpoint is not None:
+                    load_precision(self, checkpoint)
+                self._read_all()
+                if checkpoint is not None and checkpoint.exists():
+                    load_checkpoint(self, checkpoint)
+                else:
+                    self.begin()
+            self._train_on(checkpoint)
         self._restore(self.best)
         if self.best_step == 0 and self.step > 0:
             log.warning(
@@ -147,21 +161,50 @@ class SupervisedTrainer(Generic[Row]):
         """Updates after which the validation loss was lowest: the weights that are kept."""
         return int(min(self.history, key=lambda row: row["loss"])["step"])
 
-    def _train_on(self, checkpoint: Path | None, total: int) -> None:
-        config = self.config
+    def _train_on(self, checkpoint: Path | None) -> None:
+        self.saved = self._progress  # nothing yet, or what was just loaded
+        try:
+            self._loop(checkpoint)
+        except Stopped as stop:
+            self.stopping.shield()
+            if self.step:
+                self._save_checkpoint(checkpoint)
+            raise Stopped(stop.number, None, f"after update {self.step} of {self.total_steps}") from None
+        self._save_checkpoint(checkpoint)  # what comes after the training may be stopped, too
+
+    def _save_checkpoint(self, checkpoint: Path | None) -> None:
+        if checkpoint is not None and self.saved != self._progress:
+            save_checkpoint(self, checkpoint)
+            self.saved = self._progress
+
+    def _loop(self, checkpoint: Path | None) -> None:
+        config, total = self.config, self.total_steps
         bar = tqdm(total=total, initial=self.step, desc=self.name, unit="update", disable=not sys.stderr.isatty())
         with bar:
+            if self._validation_is_due:  # the first one, or one that a stop left out
+                self._validate()
             for rows in self._batches():
                 if self._waited() >= (config.patience or math.inf):
                     break
+                self.stopping.check(1)
                 self.losses.append(self._update(rows))
                 bar.update()
                 bar.set_postfix(loss=f"{self.losses[-1]:.4g}", refresh=False)
-                if (config.eval_every and self.step % config.eval_every == 0) or self.step == total:
+                if self._validation_is_due:
                     self._validate()
                     bar.write(self._line(total), file=sys.stderr)
-                if checkpoint is not None and self.step % config.checkpoint_every == 0 and self.step < total:
-                    save_checkpoint(self, checkpoint)
+                if self.step % config.checkpoint_every == 0:
+                    self._save_checkpoint(checkpoint)
+
+    @property
+    def _progress(self) -> tuple[int, int]:
+        return self.step, len(self.history)
+
+    @property
+    def _validation_is_due(self) -> bool:
+        every = self.config.eval_every
+        due = self.step == self.total_steps or (every and self.step % every == 0)
+        return not self.history or bool(due and self.history[-1]["step"] != self.step)
 
     @property
     def total_steps(self) -> int:
@@ -184,16 +227,30 @@ class SupervisedTrainer(Generic[Row]):
         factor = learning_rate_factor(self.step, self.total_steps, config.lr_schedule, config.warmup_steps)
         self.updater.set_learning_rate(factor)
         self.model.activate(trainable=True)
+        device, before = self.model.setup.device, random_states(self.model.setup.device)
+        batches, loss = self.batch(rows)
         self.model.setup.causal_lm.train()  # dropout belongs here
-        self.updater.update(*self.batch(rows))
-        self.model.setup.causal_lm.eval()
+        try:
+            self.updater.update(self._polled(batches), loss)
+        except Stopped:  # the weights have not moved yet, only the generators have
+            set_random_states(before, device)
+            raise
+        finally:
+            self.model.setup.causal_lm.eval()
         self.step += 1
         return sum(self.updater.losses)
 
+    def _polled(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """The batches of an update, which can be abandoned between two of them."""
+        for batch in batches:
+            self.stopping.check(AT_ONCE)
+            yield batch
+
     def _validate(self) -> None:
-        """Measure, and keep these weights if they are the best so far."""
+        """Measure, and keep these weights if they are the best so far. A stop leaves it to the one who resumes."""
         self.model.activate()
-        measured = self.measure()
+        with self.stopping.interruptible(1):
+            measured = self.measure()
         if not math.isfinite(measured["loss"]):
             raise TrainingDivergedError(
                 f"The validation loss is {measured['loss']} at update {self.step}. Lower learning_rate, or look for "
@@ -247,5 +304,6 @@ class SupervisedTrainer(Generic[Row]):
             (target / DONE).write_text(json.dumps(self.about(), indent=1))
             add(target)
 
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        write_into(Path(folder), fill, DONE)
+        with explained(Path(folder), f"resume: --resume {folder}"):
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            write_into(Path(folder), fill, DONE)

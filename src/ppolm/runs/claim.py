@@ -1,0 +1,192 @@
+"""One writer per folder: an exclusive claim by a lock of the operating system, which goes with its owner."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import sys
+import weakref
+from contextlib import suppress
+from datetime import datetime
+from functools import partial
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+
+from ppolm.errors import RunFolderError
+
+log = logging.getLogger(__name__)
+LOCK = ".lock"
+"""The file in a claimed folder that is locked. That it is there says nothing; that it is locked does."""
+TRIES = 20
+"""A folder may vanish between two looks at it, when its owner ends and tidies up; more often than this it is broken."""
+
+
+class Claim:
+    """The right to write into a folder, for as long as the ``with`` block runs.
+
+    The lock belongs to the open file, so the system takes it back when the process ends, however it ends.
+    """
+
+    def __init__(self, folder: Path, advice: str, new: bool = False) -> None:
+        """``advice`` says what somebody can do who finds the folder claimed. ``new``: it must not exist yet."""
+        self.folder, self.advice = folder, advice
+        self._made: list[Path] = []
+        """Folders that did not exist before, the uppermost first."""
+        self._handle = self._take(new)
+        # A copy of this process that lives longer than it (a pool of workers in a reward, say) must not hold the lock.
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=partial(_forget, weakref.ref(self)))
+
+    def _take(self, new: bool) -> int:
+        for _ in range(TRIES):
+            try:
+                self._make(exist_ok=not new)
+                handle = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o644)
+            except FileExistsError:
+                if new:
+                    raise
+                raise RunFolderError(f"{self.folder} is a file. Choose another folder.") from None
+            except FileNotFoundError:
+                continue  # its last owner has just removed it
+            except OSError as error:
+                raise RunFolderError(
+                    f"{self.folder} cannot be written: {error}. Choose another output folder."
+                ) from error
+            if not _lock(handle, self.folder):
+                os.close(handle)
+                raise RunFolderError(in_use(self.folder, self.advice))
+            if self._is_mine(handle):
+                with suppress(OSError):  # only for people; a full disk has room for no words
+                    os.ftruncate(handle, 0)
+                    os.write(handle, _owner())
+                return handle
+            os.close(handle)
+        raise RunFolderError(f"{self.folder} cannot be claimed: it vanishes again and again. Choose another folder.")
+
+    def _make(self, exist_ok: bool) -> None:
+        missing = [parent for parent in self.folder.parents if not parent.exists()][::-1]
+        self._made = [folder for folder in self._made if folder.exists()]
+        for folder in missing:
+            try:
+                folder.mkdir()
+                self._made.append(folder)
+            except FileExistsError:
+                pass  # somebody else was faster
+        try:
+            self.folder.mkdir()
+            self._made.append(self.folder)
+        except FileExistsError:
+            if not (exist_ok and self.folder.is_dir()):
+                raise
+
+    def _is_mine(self, handle: int) -> bool:
+        """Whether the locked file is still the one that others would find."""
+        try:
+            return os.path.samestat(os.stat(self.folder / LOCK), os.fstat(handle))
+        except FileNotFoundError:
+            return False
+
+    def check(self) -> None:
+        """Raise if the folder was removed or replaced in the meantime: nothing may be written into it then."""
+        if not self._is_mine(self._handle):
+            raise RunFolderError(
+                f"{self.folder} was removed, moved or replaced while it was being written to, so nothing more is "
+                "written. What was in it is where it was moved to, or lost; start again."
+            )
+
+    def release(self) -> None:
+        """Let others claim the folder; one that was made for nothing goes with the claim."""
+        if self._handle < 0:
+            return
+        mine, handle = self._is_mine(self._handle), self._handle
+        self._handle = -1
+        # While it is locked, so that nobody's new lock is removed; Windows removes no open file.
+        if sys.platform == "win32":
+            os.close(handle)
+        with suppress(OSError):
+            if mine:
+                (self.folder / LOCK).unlink()
+                for folder in reversed(self._made):
+                    folder.rmdir()  # fails if there is anything in it
+        if sys.platform != "win32":
+            os.close(handle)
+
+    def __enter__(self) -> Claim:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def claim_numbered(folder: Path, advice: str) -> Claim:
+    """Claim a new folder of this name, or with -2, -3 ... behind it if there is one already."""
+    for number in count(1):
+        path = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
+        try:
+            return Claim(path, advice, new=True)
+        except FileExistsError:
+            continue
+    raise AssertionError
+
+
+def refuse_claimed(folder: Path, advice: str) -> None:
+    """Raise if somebody is writing into a folder now; nothing is changed."""
+    try:
+        handle = os.open(folder / LOCK, os.O_RDWR | getattr(os, "O_BINARY", 0))
+    except OSError:
+        return
+    try:
+        if not _lock(handle, folder):
+            raise RunFolderError(in_use(folder, advice))
+    finally:
+        os.close(handle)
+
+
+def in_use(folder: Path, advice: str) -> str:
+    """Who holds a folder, as far as it is known, and what to do."""
+    try:
+        owner = json.loads((folder / LOCK).read_text())
+        who = f"process {owner['pid']} on {owner['host']} since {owner['since']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        who = "another process"
+    return f"{folder} is being written to by {who}. {advice}"
+
+
+def _owner() -> bytes:
+    now = datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
+    return json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": now}).encode()
+
+
+def _lock(handle: int, folder: Path) -> bool:
+    """Whether the file could be locked; where files cannot be locked at all, with a warning instead."""
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            os.lseek(handle, 1 << 30, os.SEEK_SET)  # beyond what is read: Windows lets nobody read what is locked
+            try:
+                msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+            finally:
+                os.lseek(handle, 0, os.SEEK_SET)
+        else:
+            import fcntl
+
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return False
+    except OSError as error:
+        log.warning("%s cannot be locked (%s): make sure that nobody else writes into it.", folder, error)
+    return True
+
+
+def _forget(claim: weakref.ref[Claim]) -> None:
+    """Close a child's copy of the lock; its parent still holds it."""
+    mine = claim()
+    if mine is not None and mine._handle >= 0:
+        os.close(mine._handle)
+        mine._handle = -1

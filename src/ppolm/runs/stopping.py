@@ -1,0 +1,101 @@
+"""Ctrl-C and SIGTERM while a training runs: what is half done is finished or undone, never left as it is."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+AT_ONCE = 2
+"""Signals that end a step before it is over: a person who presses Ctrl-C once more. SIGTERM counts as so many at once,
+for it mostly comes from a machine that kills a few seconds later, and a step can take minutes."""
+ANNOUNCED = b"stopping after this step; once more: at once, and without it\n"
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal asked to end, and the training is in a state that can be left.
+
+    It is a KeyboardInterrupt, so that whatever lets those through (rewards, time limits, scripts) does so with this.
+    """
+
+    def __init__(self, number: int, folder: Path | None = None, done: str = "") -> None:
+        super().__init__(number, folder, done)
+        self.number, self.folder, self.done = number, folder, done
+
+    def __str__(self) -> str:
+        name = signal.Signals(self.number).name
+        saved = f"; all of it is saved in {self.folder}, resume from there" if self.folder is not None else ""
+        return f"{name} {self.done or 'before anything was saved'}{saved}"
+
+
+class Stopping:
+    """Counts the signals while the ``with`` block runs; they interrupt only what is marked as interruptible.
+
+    Handlers can be set in the main thread alone. Elsewhere nothing is changed, and a signal that is ignored on purpose
+    (a job in the background) stays ignored.
+    """
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        """The signal that came first."""
+        self.count = 0
+        self._limit: float = math.inf
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Stopping:
+        if threading.current_thread() is threading.main_thread():
+            handlers = {number: signal.getsignal(number) for number in SIGNALS}
+            self._before = {n: old for n, old in handlers.items() if old not in (None, signal.SIG_IGN)}
+            for number in self._before:
+                signal.signal(number, self._hear)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        if self.number is None:
+            self.number = number
+        self.count += AT_ONCE if number == signal.SIGTERM else 1
+        if self.count >= self._limit:
+            raise Stopped(self.number)
+        if self.count == 1:
+            with suppress(OSError):  # a print may be under way, which cannot be entered twice
+                os.write(2, ANNOUNCED)
+
+    def check(self, signals: int) -> None:
+        """Raise if so many signals have come: for a place where nothing is half done."""
+        if self.number is not None and self.count >= signals:
+            raise Stopped(self.number)
+
+    @contextmanager
+    def interruptible(self, signals: int) -> Iterator[None]:
+        """Let the given number of signals interrupt what follows anywhere: it must be something that can be undone."""
+        before = self._limit
+        self._limit = signals
+        try:
+            self.check(signals)
+            yield
+        finally:
+            self._limit = before
+
+    def shield(self) -> None:
+        """From here on nothing is interrupted any more: what was interrupted is being put in order."""
+        self._limit = math.inf
+
+
+@contextmanager
+def ending_on_signals() -> Iterator[Stopping]:
+    """Let Ctrl-C and SIGTERM end what follows wherever it is, with an exception: there is nothing to put in order."""
+    with Stopping() as stopping, stopping.interruptible(1):
+        yield stopping
