@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from ppolm.data.prompts import Prompt
 from ppolm.data.read_rows import read_rows
 from ppolm.data.world.rows import EMBEDDED
 from ppolm.errors import ConfigError, DataError, ModelError
+from ppolm.messages import brief, json_text, printable
 
 if TYPE_CHECKING:
     from ppolm.data.tally import CountTokens
@@ -55,10 +55,10 @@ def main(argv: list[str]) -> None:
     if not argv:
         raise ConfigError("ppolm data needs to know what to do. Write: ppolm data check FILE")
     if argv[0] != "check":
-        near = difflib.get_close_matches(argv[0], ["check"])
+        near = difflib.get_close_matches(argv[0][:100], ["check"])
         is_file = Path(argv[0]).exists()
         hint = f"Did you mean {near[0]!r}?" if near else f"Write: ppolm data check {argv[0] if is_file else 'FILE'}"
-        raise ConfigError(f"Unknown sub-command {argv[0]!r} of ppolm data. {hint}")
+        raise ConfigError(f"Unknown sub-command {brief(argv[0])} of ppolm data. {hint}")
     check(parse(CheckArguments, "ppolm data check", argv[1:]))
 
 
@@ -77,7 +77,7 @@ def check(arguments: CheckArguments) -> None:
         )
         tallies.append(tally_rows(rows, name, count_tokens))
     found = {"files": [report_of(tally, context) for tally in tallies], "leakage": leakage_of(tallies)}
-    print(json.dumps(found, indent=1, ensure_ascii=False) if arguments.json else text_of(found))
+    print(json_text(found, indent=1) if arguments.json else printable(text_of(found)))
     bad = sum(tally.bad for tally in tallies)
     if bad and not arguments.skip_bad_rows:
         rows = "1 row is" if bad == 1 else f"{bad:,} rows are"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from ppolm.config import PPOConfig
 from ppolm.data.load_rows import load_prompts
 from ppolm.data.prompts import preview
 from ppolm.errors import ConfigError
+from ppolm.messages import json_text, printable
 
 if TYPE_CHECKING:
     from ppolm.rollout.generated_text import GeneratedText
@@ -87,16 +87,9 @@ def show(texts: list[GeneratedText], as_json: bool) -> None:
     """Print responses as soon as they are there."""
     for text in texts:
         if as_json:
-            print(
-                json.dumps({"prompt": text.prompt.content, "response": text, "ended": text.ended}, ensure_ascii=False)
-            )
+            print(json_text({"prompt": text.prompt.content, "response": text, "ended": text.ended}))
         else:
             print(f"prompt    {preview(text.prompt.content)}\nresponse  {printable(str(text).strip())}\n")
-
-
-def printable(text: str) -> str:
-    """Text without the control characters that could drive a terminal."""
-    return "".join(letter if letter.isprintable() or letter == "\n" else repr(letter)[1:-1] for letter in text)
 
 
 def config_and_adapter(arguments: GenerateArguments) -> tuple[PPOConfig, str | None]:

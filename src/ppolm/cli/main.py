@@ -11,6 +11,7 @@ from importlib import import_module
 
 from ppolm import __version__
 from ppolm.errors import PpolmError
+from ppolm.messages import LONGEST_MESSAGE, brief, cut, printable, reason
 
 COMMANDS = {
     "demo": "two minutes of PPO on the embedded tiny model, judged by a judge it was not trained on",
@@ -43,8 +44,11 @@ def run(argv: list[str]) -> int:
         print(f"ppolm {__version__}")
         return 0
     if argv[0] not in COMMANDS:
-        near = difflib.get_close_matches(argv[0], COMMANDS, n=1)
-        print(f"error: Unknown command {argv[0]!r}." + (f" Did you mean {near[0]!r}?" if near else ""), file=sys.stderr)
+        near = difflib.get_close_matches(argv[0][:100], COMMANDS, n=1)
+        print(
+            f"error: Unknown command {brief(argv[0])}." + (f" Did you mean {near[0]!r}?" if near else ""),
+            file=sys.stderr,
+        )
         print(usage(), file=sys.stderr)
         return 2
     prepare_output()
@@ -52,15 +56,33 @@ def run(argv: list[str]) -> int:
     try:
         command(argv[1:])
     except PpolmError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+        return fail(str(error))
     except KeyboardInterrupt:
         again = f" Go on from the last checkpoint with: ppolm {argv[0]} --resume FOLDER" if argv[0] in RESUMABLE else ""
         print(f"interrupted.{again}", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of our output has gone, as with `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:  # a file, disk or address that is not what the user thought; errors of ours are others
+        what = f"{error.filename}: " if error.filename else ""
+        return fail(f"{what}{error.strerror or reason(error)}. See whether it is there, and may be read or written.")
+    except MemoryError:
+        return fail("There is not enough memory. `ppolm train --estimate` says what a training takes.")
     return 0
+
+
+def fail(message: str) -> int:
+    """Print an error as one line: whatever it repeats of a user's files, it drives no terminal and fills none."""
+    print(f"error: {cut(printable(' '.join(message.split()), keep=''), LONGEST_MESSAGE)}", file=sys.stderr)
+    return 1
+
+
+class PlainFormatter(logging.Formatter):
+    """Warnings as plain lines, for the same reason."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        return cut(printable(super().format(record)), LONGEST_MESSAGE)
 
 
 def usage() -> str:
@@ -72,7 +94,10 @@ def usage() -> str:
 
 def prepare_output() -> None:
     """Warnings as plain lines; no loading bars where nobody watches them."""
-    logging.basicConfig(level=logging.WARNING, format="warning: %(message)s", stream=sys.stderr)
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    for handler in logging.getLogger().handlers:
+        if type(handler) is logging.StreamHandler:
+            handler.setFormatter(PlainFormatter("warning: %(message)s"))
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")

@@ -197,6 +197,11 @@ LARGEST = 1e6
 """The largest score, confidence or margin: beyond it float32 loses the difference between two of them."""
 
 
+def in_range(number: float) -> bool:
+    """Whether a score, confidence or margin can be stored and learned from: finite, and within ±LARGEST."""
+    return math.isfinite(number) and abs(number) <= LARGEST
+
+
 def _number(row: Mapping[str, Any], column: str, where: str, default: float | None = None) -> float:
     if default is not None and not _has(row, column):
         return default
@@ -205,7 +210,7 @@ def _number(row: Mapping[str, Any], column: str, where: str, default: float | No
         number = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]  # CSV holds text
     except (TypeError, ValueError, OverflowError):
         number = math.nan
-    if not math.isfinite(number) or abs(number) > LARGEST:
+    if not in_range(number):
         raise DataError(f"{where} has {value!r:.60} as its {column!r}, expected a number (within ±{LARGEST:g}).")
     return number
 

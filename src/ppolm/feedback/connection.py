@@ -14,6 +14,7 @@ from sqlalchemy.pool import NullPool
 from ppolm.errors import FeedbackError
 from ppolm.feedback.tables import VERSION, metadata, schema
 from ppolm.feedback.transactions import shown, transact
+from ppolm.messages import brief
 
 log = logging.getLogger(__name__)
 BUSY_SECONDS = 30.0
@@ -42,6 +43,8 @@ def open_engine(place: str, create: bool) -> Engine:
             raise FeedbackError(f"There is no feedback store at {shown(url)} yet. {HOW_TO_MAKE}")
         version = transact(engine, _create, write=True)
         _use_write_ahead_log(engine)
+    if not isinstance(version, int):
+        raise FeedbackError(f"Feedback store {shown(url)} is damaged: its version is {brief(version)}.")
     if version > VERSION:
         raise FeedbackError(
             f"Feedback store {shown(url)} was made by a newer ppolm (its schema is {version}, this ppolm knows "
@@ -76,6 +79,8 @@ def _check_file(path: Path, create: bool) -> None:
     The file is not opened here: closing it again would drop the locks that other threads hold on it, as POSIX has it,
     and judgements would be lost.
     """
+    if len(path.name) > 255 or "\0" in str(path):
+        raise FeedbackError(f"Feedback store {brief(str(path))} has a name that no file can have. Give another.")
     if path.is_dir():
         raise FeedbackError(f"Feedback store {path} is a folder. Give a file, such as {path / 'feedback.db'}.")
     if not path.exists() and not create:
