@@ -1,4 +1,4 @@
-"""The feedback store takes only what it can give back, asks without reading everything, and survives damage in a sentence."""
+"""The feedback store takes only what it can give back, asks without reading everything, and names its damages."""
 
 from __future__ import annotations
 

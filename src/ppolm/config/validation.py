@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from ppolm.config.idle import refuse_idle
+from ppolm.config.secrets import is_url, refuse_secret
 from ppolm.data.world.rows import EMBEDDED
 from ppolm.errors import ConfigError
 from ppolm.messages import brief
@@ -176,6 +177,11 @@ def is_plain_name(name: str) -> bool:
 def check_ppo(config: PPOConfig) -> None:
     """Raise ConfigError for a combination of settings that cannot work, or of which one could not act."""
     check_adapter(config)
+    for name, value in (*(("reward", one) for one in config.reward), ("judge", config.judge)):
+        if is_url(value):
+            refuse_secret(name, str(value))
+    if is_url(config.feedback_store):
+        refuse_secret("feedback_store", config.feedback_store)
     if config.batch_size % config.samples_per_prompt:
         raise ConfigError(
             f"batch_size {config.batch_size} is not a multiple of samples_per_prompt {config.samples_per_prompt}: "

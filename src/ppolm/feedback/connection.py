@@ -11,7 +11,8 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, insert, in
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import NullPool
 
-from ppolm.errors import FeedbackError
+from ppolm.config.secrets import expand
+from ppolm.errors import ConfigError, FeedbackError
 from ppolm.feedback.tables import VERSION, metadata, schema
 from ppolm.feedback.transactions import shown, transact
 from ppolm.messages import brief
@@ -60,7 +61,9 @@ def store_url(place: str) -> URL:
             raise FeedbackError("The feedback store has an empty name. Give a path such as feedback.db, or a URL.")
         return URL.create("sqlite", database=str(Path(place).expanduser()))
     try:
-        url = make_url(place)
+        url = make_url(expand(place))
+    except ConfigError as error:
+        raise FeedbackError(f"Feedback store {error}") from None
     except (ArgumentError, ValueError):  # what was given may hold a password, and is not repeated
         raise FeedbackError("The URL of the feedback store cannot be read. Write postgresql://user@host/db.") from None
     name = url.drivername.partition("+")[0]

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, Table, delete, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 
+from ppolm.config.secrets import VARIABLE, is_url
 from ppolm.data.examples import LARGEST, in_range
 from ppolm.errors import FeedbackError
 from ppolm.feedback.connection import open_engine
@@ -32,8 +33,8 @@ class FeedbackStore:
     def __init__(self, place: str, create: bool = True) -> None:
         """``place`` is the path of an SQLite file, or a URL such as postgresql://user@host/db."""
         self.engine = open_engine(place, create)
-        self.name = shown(self.engine.url)
-        """Path, or URL without its password."""
+        self.name = place if is_url(place) and VARIABLE.search(place) else shown(self.engine.url)
+        """Path, or URL without its password: with the name of the variable that holds it, or with asterisks."""
 
     def close(self) -> None:
         """Let go of open connections."""
