@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -70,7 +71,7 @@ def main(argv: list[str]) -> None:
     from ppolm.rollout.generator import Generator
     from ppolm.rollout.sampling import Sampling
 
-    config, adapter = config_and_adapter(arguments)
+    config, adapter = config_and_adapter(arguments, argv)
     adapters = AdapterSet(BaseModelSetup(config))
     if adapter is None:
         adapters.create("policy", new_lora_config(config, adapters.setup.causal_lm))  # a new adapter changes nothing
@@ -92,8 +93,9 @@ def show(texts: list[GeneratedText], as_json: bool) -> None:
             print(f"prompt    {preview(text.prompt.content)}\nresponse  {printable(str(text).strip())}\n")
 
 
-def config_and_adapter(arguments: GenerateArguments) -> tuple[PPOConfig, str | None]:
+def config_and_adapter(arguments: GenerateArguments, argv: Sequence[str]) -> tuple[PPOConfig, str | None]:
     """The run's configuration, or defaults for a bare model, with what the flags change; and the adapter to load."""
+    from ppolm.runs.consent import ask_consent
     from ppolm.runs.resume import find_best
     from ppolm.runs.run_folder import read_run_config
 
@@ -102,6 +104,7 @@ def config_and_adapter(arguments: GenerateArguments) -> tuple[PPOConfig, str | N
     adapter = arguments.adapter
     if arguments.run is not None:
         config = read_run_config(Path(arguments.run))
+        ask_consent(Path(arguments.run), config, argv, "generate --run", rewards=False)
         adapter = adapter or str(find_best(Path(arguments.run)))
     else:
         config = PPOConfig(model_name=str(arguments.model), max_new_tokens=64)

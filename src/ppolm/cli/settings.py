@@ -116,6 +116,10 @@ def parse_supervised(kind: type[S], program: str, argv: Sequence[str]) -> tuple[
         raise ConfigError("There is nothing to learn from. Give --data with a .jsonl, .csv or .parquet file.")
     if config.output is None:
         raise ConfigError("There is no place for the result. Give --output with a new folder.")
+    if resume is not None:
+        from ppolm.runs.consent import ask_consent
+
+        ask_consent(Path(resume), config, argv, f"{program.removeprefix('ppolm ')} --resume")
     return config, prepare_output(config, Path(config.output), None if resume is None else Path(resume))
 
 

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from ppolm.config import RewardConfig, SFTConfig, SupervisedConfig
 from ppolm.errors import ConfigError, RunFolderError
+from ppolm.runs.consent import seal
 from ppolm.runs.refuse_changes import refuse_changes
 
 SETTINGS: dict[type[SupervisedConfig], str] = {SFTConfig: "sft-settings.yaml", RewardConfig: "reward-settings.yaml"}
@@ -57,6 +58,7 @@ def prepare_output(config: SupervisedConfig, folder: Path, resume: Path | None) 
 def begin_training(config: SupervisedConfig, folder: Path) -> Path:
     """Note the settings, now that data and model are good, so that --resume finds them; the folder for checkpoints."""
     config.to_yaml(folder / SETTINGS[type(config)])
+    seal(folder, config)
     return folder / CHECKPOINT
 
 

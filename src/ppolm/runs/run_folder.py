@@ -16,6 +16,7 @@ from ppolm.config import PPOConfig
 from ppolm.config.yaml_io import read_yaml
 from ppolm.errors import ConfigError, RunFolderError
 from ppolm.runs.atomic import recover_folder, write_folder
+from ppolm.runs.consent import seal
 from ppolm.runs.metrics_log import append_line
 from ppolm.token_attribution import SAPairs
 from ppolm.token_attribution.sa_pairs_io import to_parquet
@@ -39,6 +40,7 @@ class RunFolder:
             config.to_yaml(path / "config.yaml")
         except OSError as error:
             raise RunFolderError(f"Run folder {path} cannot be written: {error}. Choose another output_dir.") from error
+        seal(path, config)
         return cls(path, config)
 
     @classmethod
@@ -48,6 +50,7 @@ class RunFolder:
         if read_run_config(path) != config:
             config.to_yaml(path / ".config.yaml.tmp")
             (path / ".config.yaml.tmp").replace(path / "config.yaml")
+        seal(path, config)
         return cls(path, config)
 
     # ---- what others look at: never stops training ----------------------------------------------------------------
