@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import nn
 from transformers import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
@@ -20,6 +19,7 @@ from transformers import (
 
 from ppolm.data.hub import hub_is_reachable
 from ppolm.errors import ModelError
+from ppolm.messages import reason
 
 
 def find_blocks(model: nn.Module) -> tuple[str, nn.ModuleList]:
@@ -85,7 +85,7 @@ def load_pretrained(loader: Any, name: str, trust_remote_code: bool, **options: 
     options |= {"trust_remote_code": trust_remote_code, "local_files_only": is_path or not hub_is_reachable()}
     try:
         return loader.from_pretrained(name, **options)
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+    except Exception as error:  # transformers trusts a model's files, and raises whatever comes of odd ones
         raise ModelError(explain_failure(loader, name, is_path, options["local_files_only"], error)) from error
 
 
@@ -111,16 +111,16 @@ def check_model_folder(folder: Path) -> None:
 def explain_failure(loader: Any, name: str, is_path: bool, offline: bool, error: Exception) -> str:
     """One sentence about why ``name`` did not load, and what to do."""
     what = {AutoConfig: "config", AutoTokenizer: "tokenizer"}.get(loader, "model")
-    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    said = reason(error).rstrip(".") + "."
     if "trust_remote_code" in str(error):
         return f"Model {name} needs its own Python code. If you trust it, set trust_remote_code: true."
     if is_path:
         if isinstance(error, json.JSONDecodeError):
-            reason = "a JSON file in it is damaged"
-        return f"The {what} in folder {name} cannot be loaded: {reason}"
+            said = "a JSON file in it is damaged."
+        return f"The {what} in folder {name} cannot be loaded: {said}"
     if offline:
         return (
             f"Model {name} is not in the local cache and the Hugging Face Hub cannot be reached. Connect to the "
             "network, or set model_name to a local folder that holds the model (config.json, *.safetensors, tokenizer)."
         )
-    return f"Model {name} cannot be loaded as a causal language model: {reason} Check the name, or give a local folder."
+    return f"Model {name} cannot be loaded as a causal language model: {said} Check the name, or give a local folder."

@@ -131,6 +131,8 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     (lambda x: x >= 2, "at least 2", ("max_reference_rows",)),
+    (lambda x: abs(x) <= 1e15, "a number within ±1e+15", ("default_reward", "missing_eos_penalty")),
+    (lambda x: all(abs(one) <= 1e6 for one in x), "numbers within ±1e+06", ("reward_weights",)),
     (lambda x: 0 <= x < 2**63, "between 0 and 2^63 - 1", ("seed", "eval_seed")),
     (lambda x: 0 <= x <= 1, "between 0 and 1", ("gamma", "lam")),
     (lambda x: 0 < x <= 1, "greater than 0 and at most 1", ("top_p",)),

@@ -9,6 +9,7 @@ from typing import Any
 
 from ppolm.data.prompts import Prompt, as_prompt
 from ppolm.errors import DataError
+from ppolm.messages import brief
 
 
 @dataclass(frozen=True)
@@ -189,7 +190,7 @@ def _answer(row: Any, column: str, where: str) -> str:
             raise DataError(f"{where} has a message of {role!r} as its {column!r}, expected one of 'assistant'.")
     if not isinstance(value, str) or not value.strip():
         expected = "text, or a list with one message of the assistant"
-        raise DataError(f"{where} has {value!r:.60} as its {column!r}, expected {expected}.")
+        raise DataError(f"{where} has {brief(value)} as its {column!r}, expected {expected}.")
     return value
 
 
@@ -211,7 +212,7 @@ def _number(row: Mapping[str, Any], column: str, where: str, default: float | No
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not in_range(number):
-        raise DataError(f"{where} has {value!r:.60} as its {column!r}, expected a number (within ±{LARGEST:g}).")
+        raise DataError(f"{where} has {brief(value)} as its {column!r}, expected a number (within ±{LARGEST:g}).")
     return number
 
 
@@ -234,5 +235,5 @@ def _truth(row: Mapping[str, Any], column: str, where: str, default: bool | None
         return default
     value = TRUTHS.get(str(row.get(column)).strip().lower())
     if value is None:
-        raise DataError(f"{where} has {row.get(column)!r:.60} as its {column!r}, expected true or false.")
+        raise DataError(f"{where} has {brief(row.get(column))} as its {column!r}, expected true or false.")
     return value

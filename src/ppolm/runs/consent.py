@@ -2,8 +2,8 @@
 
 Who starts a run has named its code on the command line, in a settings file or in Python. That is noted in the run
 folder (``code.json``), sealed with a key that only this user has: a run of one's own is resumed and evaluated without
-another word, wherever it was moved to. In a folder from elsewhere the seal is missing or another's, and every piece of code has
-to be named again on the command line, or confirmed at the terminal.
+another word, wherever it was moved to. In a folder from elsewhere the seal is missing or another's, and every piece of
+code has to be named again on the command line, or confirmed at the terminal.
 """
 
 from __future__ import annotations
