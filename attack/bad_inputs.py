@@ -24,7 +24,8 @@ from random import Random
 from typing import Any
 
 from attack import cases, reward_cases
-from attack.sandbox import HANG_SECONDS, Sandbox, Verdict, judge
+from attack.samples import Samples, make
+from attack.sandbox import HANG_SECONDS, Case, Sandbox, Verdict, judge
 
 PARTS: dict[str, tuple[cases.Maker, float]] = {
     "settings": (cases.settings, 0.22),
@@ -83,8 +84,6 @@ def work(connection: Connection, seed: int, folder: Path) -> None:
     import torch
     import transformers
 
-    from attack.samples import make
-
     torch.set_num_threads(1)
     transformers.utils.logging.disable_progress_bar()
     os.environ["XDG_STATE_HOME"] = str(folder / "state")
@@ -97,8 +96,13 @@ def work(connection: Connection, seed: int, folder: Path) -> None:
         except EOFError:
             return
         box.clear()
-        rng = Random(f"{seed}:{part}:{number}")
-        connection.send(judge(PARTS[part][0](rng, samples, box), box))
+        connection.send(judge(case((part, number), seed, samples, box), box))
+
+
+def case(name: Name, seed: int, samples: Samples, box: Sandbox) -> Case:
+    """The bad input of that name, its files written into the sandbox."""
+    part, number = name
+    return PARTS[part][0](Random(f"{seed}:{part}:{number}"), samples, box)
 
 
 def run(names: list[Name], seed: int, workers: int, say: bool = True) -> list[tuple[Name, Verdict]]:

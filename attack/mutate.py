@@ -71,7 +71,7 @@ NASTY_TEXT = (
     ),
     *("2024-13-45", "!!python/object:os.system", "*a", "&a", "<<", "? a", "[" * 200, "{" * 3000, "\ud800", "𝔘" * 50),
 )
-NASTY_VALUES = (
+NASTY_VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, 1, -1, 2, 0.5, -0.5, 1e308, -1e308, 1e-320, float("nan"), float("inf"), -float("inf")),
     *(2**31, 2**63, -(2**63), 2**64, 10**30, 10**400, [], {}, [[]], {"a": []}, [None], [{}], [0] * 100, ["x", 1, None]),
 )

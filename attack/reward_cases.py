@@ -8,6 +8,7 @@ import socket
 import sys
 import threading
 from random import Random
+from typing import Any
 
 from attack import mutate
 from attack.samples import Samples
@@ -77,7 +78,7 @@ def _score(name: str, rng: Random) -> int:
 
     kind = rng.choice(["none", "batch", "running"])
     try:
-        retries = {"reward_retries": 0} if name.startswith("http") else {}
+        retries: dict[str, Any] = {"reward_retries": 0} if name.startswith("http") else {}
         config = PPOConfig(reward=(name,), reward_timeout=0.2, **retries)
         rewards = build_rewards(config, None)
         computer = RewardComputer(rewards, (), kind, 0.0, rng.choice(["raise", "default"]))

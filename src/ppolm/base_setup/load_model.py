@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from transformers import (
 )
 
 from ppolm.data.hub import hub_is_reachable
-from ppolm.errors import ModelError
+from ppolm.errors import ModelError, PpolmError
 from ppolm.messages import reason
 
 
@@ -42,6 +44,18 @@ def find_transformer(model: PreTrainedModel) -> nn.Module:
     return inner
 
 
+@contextlib.contextmanager
+def blaming(name: str) -> Iterator[None]:
+    """While a library computes with a model's own files: whatever it raises of odd ones is the model's fault."""
+    try:
+        yield
+    except (PpolmError, MemoryError):
+        raise
+    except Exception as error:
+        said = f"{type(error).__name__}: {reason(error)}"
+        raise ModelError(f"Model {name} cannot be used, its files do not fit together: {said}") from error
+
+
 def load_causal_config(name: str, trust_remote_code: bool) -> PreTrainedConfig:
     """The configuration of a causal language model; raises if it is one of another kind of model."""
     config: PreTrainedConfig = load_pretrained(AutoConfig, name, trust_remote_code)
@@ -57,7 +71,7 @@ def load_causal_config(name: str, trust_remote_code: bool) -> PreTrainedConfig:
 def empty_model(name: str, trust_remote_code: bool) -> PreTrainedModel:
     """A model as its configuration describes it, of tensors that take no memory and hold nothing."""
     config = load_causal_config(name, trust_remote_code)
-    with torch.device("meta"):
+    with blaming(name), torch.device("meta"):
         return AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
 
 

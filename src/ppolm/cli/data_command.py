@@ -108,7 +108,7 @@ def load_counter(name: str) -> tuple[CountTokens, int | None]:
     """Counts tokens as the model's tokenizer makes them; and the model's context, if its config tells."""
     from transformers import AutoConfig, AutoTokenizer
 
-    from ppolm.base_setup.load_model import explain_failure
+    from ppolm.base_setup.load_model import blaming, explain_failure
     from ppolm.base_setup.tokenizer_setup import TokenizerSetup
     from ppolm.data.hub import hub_is_reachable
     from ppolm.embedded import model_path
@@ -124,7 +124,9 @@ def load_counter(name: str) -> tuple[CountTokens, int | None]:
         loaded = AutoTokenizer.from_pretrained(source, **options)
     except Exception as error:  # transformers trusts a model's files, and raises whatever comes of odd ones
         raise ModelError(explain_failure(AutoTokenizer, name, is_path, options["local_files_only"], error)) from error
-    if not loaded("any text")["input_ids"]:  # transformers makes an empty one when the files are missing
+    with blaming(name):
+        empty = not loaded("any text")["input_ids"]
+    if empty:  # transformers makes an empty one when the files are missing
         raise ModelError(f"Model {name} has no tokenizer files. Copy tokenizer.json and its config into it.")
     try:
         config: Any = AutoConfig.from_pretrained(source, **options).get_text_config()

@@ -98,6 +98,7 @@ def prepare_output() -> None:
     for handler in logging.getLogger().handlers:
         if type(handler) is logging.StreamHandler:
             handler.setFormatter(PlainFormatter("warning: %(message)s"))
+    logging.captureWarnings(True)  # libraries repeat whole fields of a file in theirs
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")

@@ -34,7 +34,8 @@ class Labeller:
         say: Callable[[str], None] = print,
     ) -> None:
         self.store, self.annotator, self.kind, self.follow = store, annotator, ask, follow
-        self.read, self.say = read or input, say
+        self.read = read or input
+        self.say = lambda line: say(printable(line))  # whoever wrote a response may know a terminal's codes
         self.saved: list[Record] = []
         self._skipped: set[tuple[str, ...]] = set()
         # Read once: of what this annotator says from now on, this session knows. One who judges at two terminals at
