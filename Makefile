@@ -3,7 +3,7 @@ PYTHON ?= python3
 UV ?= $(shell command -v uv || ls .uv/bin/uv 2>/dev/null || echo $(PYTHON) -m uv)
 RUN = $(UV) run --frozen --no-sync
 
-.PHONY: demo setup sync check lint types test quick machines bench embedded seeds pin clean
+.PHONY: demo setup sync check lint types test quick machines attack bench embedded seeds pin clean
 
 demo: setup  ## PPO on the embedded tiny model, in about two minutes; FLAGS="--seed 1 --steps 20 --reward gold --json"
 	@$(RUN) python main.py $(FLAGS)
@@ -36,6 +36,9 @@ quick: setup  ## a minute's worth of the tests, from every room
 
 machines: setup  ## the tests as other machines would run them: other instructions and threads, a busy neighbour
 	$(RUN) python -m scripts.other_machines
+
+attack: setup  ## what a user can do to it; PARTS="bad-inputs" for one of them, FLAGS="--count 1000 --seed 1"
+	$(RUN) python -m attack $(PARTS) $(FLAGS)
 
 bench: setup  ## the table's stages on a million rows, then PPO steps beside TRL's; FLAGS=--quick for two small cases
 	$(RUN) python bench/table_stages.py

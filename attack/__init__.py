@@ -1,1 +1,1 @@
-"""Programs that attack ppolm: what they find is in docs/reliability.md, a short form of each is in the tests."""
+"""Attacks on ppolm that anybody can repeat: ``make attack``. What they find is in docs/reliability.md."""

@@ -263,7 +263,7 @@ def test_scores_are_saved_one_by_one_with_their_source(store: FeedbackStore) -> 
     assert first.judgement == Rating(Prompt("One?"), "a", 4.0, annotator="ann")
     assert first.source == Source("my-run", None, 0)
     assert second.judgement == Rating(Prompt("One?"), "b", -2.5, annotator="ann")
-    assert "'high' is not an answer." in said
+    assert "'high' is not an answer. A score is a number within ±1e+06." in said
     assert [queued.response for queued in store.waiting()] == ["c"]
 
 

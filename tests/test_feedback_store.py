@@ -57,7 +57,11 @@ def test_every_kind_is_read_back_as_it_was_stored(place: str) -> None:
     records = [
         Record(Preference(CAT, "An animal.", "A car.", margin=0.5, confidence=0.7, annotator="ann"), "a", NOON),
         Record(Preference(Prompt(CHAT), "A", "B", tie=True), "b", NOON + timedelta(microseconds=1)),
-        Record(Rating(Prompt(CHAT), "A\0 \ud800 é\r\n", -1e300, annotator="bé"), "c", NOON + timedelta(hours=1)),
+        Record(
+            Rating(Prompt(CHAT), "A\0 \ud800 é\r\n", -123456.78901234567, annotator="bé"),
+            "c",
+            NOON + timedelta(hours=1),
+        ),
         Record(Thumb(CAT, "", False), "d", NOON + timedelta(hours=2), Source("my-run", 3, 7)),
     ]
     store = FeedbackStore(place)

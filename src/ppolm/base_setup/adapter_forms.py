@@ -16,6 +16,7 @@ from ppolm.base_setup.load_model import find_blocks
 from ppolm.base_setup.lora_linear import is_product
 from ppolm.config import ModelSettings, PPOConfig
 from ppolm.errors import ModelError
+from ppolm.messages import brief, reason
 
 UNDERSTOOD = frozenset(
     {
@@ -44,12 +45,28 @@ def read_adapter_config(folder: str | Path) -> LoraConfig:
         raise ModelError(f"Adapter folder {folder} has no adapter_config.json. Give a folder saved by PEFT or ppolm.")
     try:
         config = PeftConfig.from_pretrained(str(folder))
-    except (ValueError, KeyError, TypeError) as error:
-        raise ModelError(f"Adapter folder {folder} has a damaged adapter_config.json: {error}") from error
+    except Exception as error:  # whatever comes of a field that is not what PEFT expects
+        raise ModelError(f"Adapter folder {folder} has a damaged adapter_config.json: {reason(error)}") from error
     if not isinstance(config, LoraConfig):
-        raise ModelError(f"Adapter {folder} is of type {config.peft_type}, expected a LoRA adapter.")
+        raise ModelError(f"Adapter {folder} is of type {brief(config.peft_type)}, expected a LoRA adapter.")
+    refuse_values(config, folder)
     refuse_form(config, folder)
+    weights = Path(folder) / "adapter_model.safetensors"
+    if not weights.is_file() and (Path(folder) / "adapter_model.bin").exists():
+        raise ModelError(
+            f"Adapter {folder} is saved as adapter_model.bin, a pickle, which can run code when it is read. Save it "
+            "again as safetensors: PEFT's save_pretrained does so."
+        )
     return config
+
+
+def refuse_values(config: LoraConfig, folder: str | Path) -> None:
+    """Raise for a rank or scale that is no number one can compute with."""
+    limits = {"r": (1, 2**20), "lora_alpha": (-1e6, 1e6), "lora_dropout": (0, 1)}
+    for name, (low, high) in limits.items():
+        value = getattr(config, name)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
+            raise ModelError(f"Adapter {folder} has {name} {brief(value)}, expected a number from {low:g} to {high:g}.")
 
 
 def refuse_form(config: LoraConfig, folder: str | Path) -> None:
@@ -57,8 +74,8 @@ def refuse_form(config: LoraConfig, folder: str | Path) -> None:
     start = str(config.init_lora_weights).lower()
     if start.startswith(REWRITES_BASE):
         raise ModelError(
-            f"Adapter {folder} was begun with {config.init_lora_weights}, which changes the base model's own weights; "
-            "here all roles share them. Save it again as plain LoRA: PEFT's save_pretrained does so with "
+            f"Adapter {folder} was begun with {brief(config.init_lora_weights)}, which changes the base model's own "
+            "weights; here all roles share them. Save it again as plain LoRA: PEFT's save_pretrained does so with "
             "path_initial_model_for_weight_conversion."
         )
     default = LoraConfig()
@@ -66,8 +83,9 @@ def refuse_form(config: LoraConfig, folder: str | Path) -> None:
         value = getattr(config, field.name)
         if field.name in UNDERSTOOD or not value or value == getattr(default, field.name):
             continue
-        reason = WHY.get(field.name, "ppolm does not know what that does to the roles that share a base")
-        raise ModelError(f"Adapter {folder} has {field.name} = {value!r:.60}: {reason}. Train it without, or merge it.")
+        why = WHY.get(field.name, "ppolm does not know what that does to the roles that share a base")
+        shown = brief(value)
+        raise ModelError(f"Adapter {folder} has {field.name} = {shown}: {why}. Train it without, or merge it.")
 
 
 def shape_of(config: LoraConfig) -> LoraConfig:

@@ -19,7 +19,7 @@ from ppolm.base_setup.cpu_bfloat16 import make_bfloat16_safe
 from ppolm.base_setup.cpu_threads import WIDTH_OF_A_THREAD, use_threads
 from ppolm.base_setup.device import DTYPES, Precision, product_precision, resolve_device, resolve_dtype
 from ppolm.base_setup.fused_block import only
-from ppolm.base_setup.load_model import empty_model, find_transformer, load_causal_lm, load_pretrained
+from ppolm.base_setup.load_model import blaming, empty_model, find_transformer, load_causal_lm, load_pretrained
 from ppolm.base_setup.lora_linear import apply_prepared
 from ppolm.base_setup.output_head import OutputHead, find_head
 from ppolm.base_setup.products import ComputeMode, PreparedLayers, computing, current_mode
@@ -53,16 +53,18 @@ class BaseModelSetup:
         self.text_config = self.causal_lm.config.get_text_config()
         if self.device.type == "cpu":
             use_threads(config.threads, int(getattr(self.text_config, "hidden_size", WIDTH_OF_A_THREAD)))
-        self.context_length = context_length(self.text_config)
-        """Longest sequence the model has positions for, if it says so."""
-        self.tokenizer = self._load_tokenizer(source, config.trust_remote_code)
+        with blaming(self.name):
+            self.context_length = context_length(self.text_config)
+            """Longest sequence the model has positions for, if it says so."""
+            self.tokenizer = self._load_tokenizer(source, config.trust_remote_code)
         self.mode = ComputeMode(product_precision(self.dtype, self.device))
         self.fused = False
         """Whether the blocks are ours."""
         self.last_block: nn.Module | None = None
         """The last block, if it can be computed at some positions alone."""
         self.capabilities = Capabilities()
-        trial = run_plain(self)
+        with blaming(self.name):
+            trial = run_plain(self)
         self.hidden_size = trial.states.shape[1]
         """Width of the last hidden state, which the scalar heads read."""
         self.head = self._find_head(trial)

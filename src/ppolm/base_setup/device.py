@@ -8,6 +8,7 @@ import torch
 
 from ppolm.base_setup.cpu_bfloat16 import multiplies_bfloat16
 from ppolm.errors import ConfigError
+from ppolm.messages import brief, reason
 
 
 def resolve_device(name: str) -> torch.device:
@@ -18,10 +19,11 @@ def resolve_device(name: str) -> torch.device:
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError(f"device is {name!r}, which cannot be used here ({reason}). Use auto or cpu.") from None
+        # A number that comes back: the device "meta" makes tensors, but holds nothing.
+        torch.zeros(1, device=device).item()
+    except Exception as error:  # each kind of device has its own way to be missing
+        said = reason(error, 100)
+        raise ConfigError(f"device is {brief(name)}, which cannot be used here ({said}). Use auto or cpu.") from None
     return device
 
 

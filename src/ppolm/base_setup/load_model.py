@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import nn
 from transformers import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
@@ -19,7 +20,8 @@ from transformers import (
 )
 
 from ppolm.data.hub import hub_is_reachable
-from ppolm.errors import ModelError
+from ppolm.errors import ModelError, PpolmError
+from ppolm.messages import reason
 
 
 def find_blocks(model: nn.Module) -> tuple[str, nn.ModuleList]:
@@ -42,6 +44,18 @@ def find_transformer(model: PreTrainedModel) -> nn.Module:
     return inner
 
 
+@contextlib.contextmanager
+def blaming(name: str) -> Iterator[None]:
+    """While a library computes with a model's own files: whatever it raises of odd ones is the model's fault."""
+    try:
+        yield
+    except (PpolmError, MemoryError):
+        raise
+    except Exception as error:
+        said = f"{type(error).__name__}: {reason(error)}"
+        raise ModelError(f"Model {name} cannot be used, its files do not fit together: {said}") from error
+
+
 def load_causal_config(name: str, trust_remote_code: bool) -> PreTrainedConfig:
     """The configuration of a causal language model; raises if it is one of another kind of model."""
     config: PreTrainedConfig = load_pretrained(AutoConfig, name, trust_remote_code)
@@ -57,7 +71,7 @@ def load_causal_config(name: str, trust_remote_code: bool) -> PreTrainedConfig:
 def empty_model(name: str, trust_remote_code: bool) -> PreTrainedModel:
     """A model as its configuration describes it, of tensors that take no memory and hold nothing."""
     config = load_causal_config(name, trust_remote_code)
-    with torch.device("meta"):
+    with blaming(name), torch.device("meta"):
         return AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
 
 
@@ -85,7 +99,7 @@ def load_pretrained(loader: Any, name: str, trust_remote_code: bool, **options: 
     options |= {"trust_remote_code": trust_remote_code, "local_files_only": is_path or not hub_is_reachable()}
     try:
         return loader.from_pretrained(name, **options)
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+    except Exception as error:  # transformers trusts a model's files, and raises whatever comes of odd ones
         raise ModelError(explain_failure(loader, name, is_path, options["local_files_only"], error)) from error
 
 
@@ -111,16 +125,16 @@ def check_model_folder(folder: Path) -> None:
 def explain_failure(loader: Any, name: str, is_path: bool, offline: bool, error: Exception) -> str:
     """One sentence about why ``name`` did not load, and what to do."""
     what = {AutoConfig: "config", AutoTokenizer: "tokenizer"}.get(loader, "model")
-    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    said = reason(error).rstrip(".") + "."
     if "trust_remote_code" in str(error):
         return f"Model {name} needs its own Python code. If you trust it, set trust_remote_code: true."
     if is_path:
         if isinstance(error, json.JSONDecodeError):
-            reason = "a JSON file in it is damaged"
-        return f"The {what} in folder {name} cannot be loaded: {reason}"
+            said = "a JSON file in it is damaged."
+        return f"The {what} in folder {name} cannot be loaded: {said}"
     if offline:
         return (
             f"Model {name} is not in the local cache and the Hugging Face Hub cannot be reached. Connect to the "
             "network, or set model_name to a local folder that holds the model (config.json, *.safetensors, tokenizer)."
         )
-    return f"Model {name} cannot be loaded as a causal language model: {reason} Check the name, or give a local folder."
+    return f"Model {name} cannot be loaded as a causal language model: {said} Check the name, or give a local folder."

@@ -15,7 +15,6 @@ from peft import (
     load_peft_weights,
     set_peft_model_state_dict,
 )
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from ppolm.base_setup.adapter_forms import has_transposed_weights, own_tensors, read_adapter_config, shape_of
@@ -25,6 +24,7 @@ from ppolm.base_setup.load_model import find_blocks
 from ppolm.base_setup.lora_linear import fuse
 from ppolm.base_setup.trunk import Trunk, make_trunk
 from ppolm.errors import ModelError
+from ppolm.messages import reason
 
 log = logging.getLogger(__name__)
 
@@ -87,9 +87,8 @@ class AdapterSet:
                 self._model = PeftModel.from_pretrained(self.setup.causal_lm, str(folder), adapter_name=inner)
             else:
                 self._model.load_adapter(str(folder), adapter_name=inner)
-        except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-            reason = " ".join(str(error).split())[:300]
-            raise ModelError(f"Adapter {folder} does not load on model {self.setup.name}: {reason}") from error
+        except Exception as error:  # PEFT trusts its files, and raises whatever comes of odd ones
+            raise ModelError(f"Adapter {folder} does not load on model {self.setup.name}: {reason(error)}") from error
         self._added(name, before)
         self.load_weights(name, folder)  # PEFT does not mind if layers are missing; this does
 
@@ -190,11 +189,12 @@ class AdapterSet:
         try:
             weights = load_peft_weights(str(folder), device=str(self.setup.device))
             report = set_peft_model_state_dict(self.model, weights, adapter_name=self._inner[name])
-        except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-            raise ModelError(
-                f"Adapter {folder} cannot be read into {name!r}: {' '.join(str(error).split())[:300]}"
-            ) from error
+        except Exception as error:  # as above
+            raise ModelError(f"Adapter {folder} cannot be read into {name!r}: {reason(error)}") from error
         own = self.parameters(name)
+        broken = [key for key, value in weights.items() if not torch.isfinite(value).all()]
+        if broken:
+            raise ModelError(f"Adapter {folder} holds numbers that are not finite ({broken[0]}). Get it again.")
         missing = [key for key in report.missing_keys if key in own]
         if missing or report.unexpected_keys:
             key = (missing or report.unexpected_keys)[0]

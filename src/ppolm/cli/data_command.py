@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from ppolm.data.prompts import Prompt
 from ppolm.data.read_rows import read_rows
 from ppolm.data.world.rows import EMBEDDED
 from ppolm.errors import ConfigError, DataError, ModelError
+from ppolm.messages import brief, json_text, printable
 
 if TYPE_CHECKING:
     from ppolm.data.tally import CountTokens
@@ -55,10 +55,10 @@ def main(argv: list[str]) -> None:
     if not argv:
         raise ConfigError("ppolm data needs to know what to do. Write: ppolm data check FILE")
     if argv[0] != "check":
-        near = difflib.get_close_matches(argv[0], ["check"])
+        near = difflib.get_close_matches(argv[0][:100], ["check"])
         is_file = Path(argv[0]).exists()
         hint = f"Did you mean {near[0]!r}?" if near else f"Write: ppolm data check {argv[0] if is_file else 'FILE'}"
-        raise ConfigError(f"Unknown sub-command {argv[0]!r} of ppolm data. {hint}")
+        raise ConfigError(f"Unknown sub-command {brief(argv[0])} of ppolm data. {hint}")
     check(parse(CheckArguments, "ppolm data check", argv[1:]))
 
 
@@ -77,7 +77,7 @@ def check(arguments: CheckArguments) -> None:
         )
         tallies.append(tally_rows(rows, name, count_tokens))
     found = {"files": [report_of(tally, context) for tally in tallies], "leakage": leakage_of(tallies)}
-    print(json.dumps(found, indent=1, ensure_ascii=False) if arguments.json else text_of(found))
+    print(json_text(found, indent=1) if arguments.json else printable(text_of(found)))
     bad = sum(tally.bad for tally in tallies)
     if bad and not arguments.skip_bad_rows:
         rows = "1 row is" if bad == 1 else f"{bad:,} rows are"
@@ -108,7 +108,7 @@ def load_counter(name: str) -> tuple[CountTokens, int | None]:
     """Counts tokens as the model's tokenizer makes them; and the model's context, if its config tells."""
     from transformers import AutoConfig, AutoTokenizer
 
-    from ppolm.base_setup.load_model import explain_failure
+    from ppolm.base_setup.load_model import blaming, explain_failure
     from ppolm.base_setup.tokenizer_setup import TokenizerSetup
     from ppolm.data.hub import hub_is_reachable
     from ppolm.embedded import model_path
@@ -122,13 +122,15 @@ def load_counter(name: str) -> tuple[CountTokens, int | None]:
     options = {"local_files_only": is_path or not hub_is_reachable()}
     try:  # a folder with a tokenizer alone will do
         loaded = AutoTokenizer.from_pretrained(source, **options)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except Exception as error:  # transformers trusts a model's files, and raises whatever comes of odd ones
         raise ModelError(explain_failure(AutoTokenizer, name, is_path, options["local_files_only"], error)) from error
-    if not loaded("any text")["input_ids"]:  # transformers makes an empty one when the files are missing
+    with blaming(name):
+        empty = not loaded("any text")["input_ids"]
+    if empty:  # transformers makes an empty one when the files are missing
         raise ModelError(f"Model {name} has no tokenizer files. Copy tokenizer.json and its config into it.")
     try:
         config: Any = AutoConfig.from_pretrained(source, **options).get_text_config()
-    except (OSError, ValueError, KeyError):
+    except Exception:  # as above; lengths can be told without it
         config = None
     tokenizer = TokenizerSetup(loaded, len(loaded))
 

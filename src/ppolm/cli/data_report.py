@@ -32,6 +32,7 @@ def _line(label: str, text: str) -> list[str]:
     """A label and its text, wrapped beside it."""
     indent = " " * (LABEL + 2)
     wrapped = textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+    wrapped = wrapped or [indent]  # a column may have an empty name
     wrapped[0] = f"  {label:<{LABEL}}" + wrapped[0].removeprefix(indent)
     return wrapped
 

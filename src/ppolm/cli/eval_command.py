@@ -35,6 +35,8 @@ class EvalArguments:
     """Rewards to measure with. Default: those of the run."""
     judge: str | None = None
     """A second opinion beside the reward, in the same forms. Default: the run's."""
+    trust_remote_code: bool = False
+    """Let the run's model execute its own Python code, as the run did, though somebody else started the run."""
     samples: int = 3
     """Prompts to show with both answers."""
     json: bool = False
@@ -45,7 +47,10 @@ def main(argv: list[str]) -> None:
     """Print reference and policy side by side."""
     arguments = parse(EvalArguments, "ppolm eval", argv)
     from ppolm.evaluation.comparison import RunComparison
+    from ppolm.runs.consent import ask_consent
+    from ppolm.runs.run_folder import read_run_config
 
+    ask_consent(Path(arguments.run), read_run_config(Path(arguments.run)), argv, "eval")
     runner = RunComparison(Path(arguments.run), arguments.policy, arguments.reward, arguments.judge)
     prompts = prompts_to_use(Path(arguments.run), runner.config, arguments.prompts)
     with tqdm(total=2, desc="measuring", unit="policy", disable=not sys.stderr.isatty()) as bar:

@@ -17,6 +17,7 @@ import tyro
 
 from ppolm.cli.settings import parse
 from ppolm.errors import ConfigError
+from ppolm.messages import brief, cut, printable
 
 if TYPE_CHECKING:
     from ppolm.feedback.record import Record
@@ -85,9 +86,9 @@ def main(argv: list[str]) -> None:
         print(usage())
         return
     if argv[0] not in ACTIONS:
-        near = difflib.get_close_matches(argv[0], ACTIONS, n=1)
+        near = difflib.get_close_matches(argv[0][:100], ACTIONS, n=1)
         hint = f"Did you mean {near[0]!r}?" if near else f"Expected one of: {', '.join(ACTIONS)}."
-        raise ConfigError(f"Unknown action {argv[0]!r} of ppolm feedback. {hint}")
+        raise ConfigError(f"Unknown action {brief(argv[0])} of ppolm feedback. {hint}")
     ACTIONS[argv[0]][0](argv[1:])
 
 
@@ -144,10 +145,8 @@ def export(argv: list[str]) -> None:
     write_rows(path, rows)
     print(f"{path}: {len(rows)} rows from {len(stored)} judgements (rule: {arguments.rule})")
     if problems:
-        print(
-            f"{len(problems)} left out, which training could not load. The first: {problems[0]}",
-            file=sys.stderr,
-        )
+        first = cut(printable(str(problems[0])), 300)
+        print(f"{len(problems)} left out, which training could not load. The first: {first}", file=sys.stderr)
 
 
 def stats(argv: list[str]) -> None:
@@ -163,7 +162,7 @@ def stats(argv: list[str]) -> None:
         kinds = {kind: dataclasses.asdict(one) for kind, one in summary.items()}
         print(json.dumps({"store": store.name, "queued": waiting, **kinds}, indent=1))
     else:
-        print("\n".join(stats_lines(store.name, summary, waiting)))
+        print(printable("\n".join(stats_lines(store.name, summary, waiting))))
 
 
 def label(argv: list[str]) -> None:
@@ -175,7 +174,7 @@ def label(argv: list[str]) -> None:
 
     store = FeedbackStore(arguments.store, create=False)
     annotator = arguments.annotator or login_name()
-    print(f"Judging as {annotator} in {store.name}.")
+    print(printable(f"Judging as {annotator} in {store.name}."))
     saved = Labeller(store, annotator, arguments.ask, arguments.follow).run()
     left = len(store.waiting())
     waits = f"{number_of(left, 'response')} still {'waits' if left == 1 else 'wait'}"

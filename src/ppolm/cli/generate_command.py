@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from ppolm.config import PPOConfig
 from ppolm.data.load_rows import load_prompts
 from ppolm.data.prompts import preview
 from ppolm.errors import ConfigError
+from ppolm.messages import json_text, printable
 
 if TYPE_CHECKING:
     from ppolm.rollout.generated_text import GeneratedText
@@ -70,7 +71,7 @@ def main(argv: list[str]) -> None:
     from ppolm.rollout.generator import Generator
     from ppolm.rollout.sampling import Sampling
 
-    config, adapter = config_and_adapter(arguments)
+    config, adapter = config_and_adapter(arguments, argv)
     adapters = AdapterSet(BaseModelSetup(config))
     if adapter is None:
         adapters.create("policy", new_lora_config(config, adapters.setup.causal_lm))  # a new adapter changes nothing
@@ -87,20 +88,14 @@ def show(texts: list[GeneratedText], as_json: bool) -> None:
     """Print responses as soon as they are there."""
     for text in texts:
         if as_json:
-            print(
-                json.dumps({"prompt": text.prompt.content, "response": text, "ended": text.ended}, ensure_ascii=False)
-            )
+            print(json_text({"prompt": text.prompt.content, "response": text, "ended": text.ended}))
         else:
             print(f"prompt    {preview(text.prompt.content)}\nresponse  {printable(str(text).strip())}\n")
 
 
-def printable(text: str) -> str:
-    """Text without the control characters that could drive a terminal."""
-    return "".join(letter if letter.isprintable() or letter == "\n" else repr(letter)[1:-1] for letter in text)
-
-
-def config_and_adapter(arguments: GenerateArguments) -> tuple[PPOConfig, str | None]:
+def config_and_adapter(arguments: GenerateArguments, argv: Sequence[str]) -> tuple[PPOConfig, str | None]:
     """The run's configuration, or defaults for a bare model, with what the flags change; and the adapter to load."""
+    from ppolm.runs.consent import ask_consent
     from ppolm.runs.resume import find_best
     from ppolm.runs.run_folder import read_run_config
 
@@ -109,6 +104,7 @@ def config_and_adapter(arguments: GenerateArguments) -> tuple[PPOConfig, str | N
     adapter = arguments.adapter
     if arguments.run is not None:
         config = read_run_config(Path(arguments.run))
+        ask_consent(Path(arguments.run), config, argv, "generate --run", rewards=False)
         adapter = adapter or str(find_best(Path(arguments.run)))
     else:
         config = PPOConfig(model_name=str(arguments.model), max_new_tokens=64)

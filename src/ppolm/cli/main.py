@@ -12,6 +12,7 @@ from importlib import import_module
 
 from ppolm import __version__
 from ppolm.errors import PpolmError
+from ppolm.messages import LONGEST_MESSAGE, brief, cut, printable, reason
 from ppolm.runs.stopping import Stopped, Stopping, ending_on_signals
 
 COMMANDS = {
@@ -46,8 +47,11 @@ def run(argv: list[str]) -> int:
         print(f"ppolm {__version__}")
         return 0
     if argv[0] not in COMMANDS:
-        near = difflib.get_close_matches(argv[0], COMMANDS, n=1)
-        print(f"error: Unknown command {argv[0]!r}." + (f" Did you mean {near[0]!r}?" if near else ""), file=sys.stderr)
+        near = difflib.get_close_matches(argv[0][:100], COMMANDS, n=1)
+        print(
+            f"error: Unknown command {brief(argv[0])}." + (f" Did you mean {near[0]!r}?" if near else ""),
+            file=sys.stderr,
+        )
         print(usage(), file=sys.stderr)
         return 2
     prepare_output()
@@ -66,13 +70,23 @@ def run_command(argv: list[str], signals: Stopping) -> int:
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) or signals.number is not None:  # what was interrupted may say otherwise
             return report_stop(argv[0], error, signals.number or signal.SIGINT)
-        if isinstance(error, PpolmError):
-            print(f"error: {error}", file=sys.stderr)
-            return 1
-        if not isinstance(error, BrokenPipeError):  # the reader of our output has gone, as with `| head`
-            raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return report_error(error)
     return 0
+
+
+def report_error(error: BaseException) -> int:
+    """Say in one line what went wrong, if it is the user's to know; the status that tells it."""
+    if isinstance(error, PpolmError):
+        return fail(str(error))
+    if isinstance(error, BrokenPipeError):  # the reader of our output has gone, as with `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    if isinstance(error, OSError):  # a file, disk or address that is not what the user thought; ours are others
+        what = f"{error.filename}: " if error.filename else ""
+        return fail(f"{what}{error.strerror or reason(error)}. See whether it is there, and may be read or written.")
+    if isinstance(error, MemoryError):
+        return fail("There is not enough memory. `ppolm train --estimate` says what a training takes.")
+    raise error
 
 
 def report_stop(command: str, error: BaseException, number: int) -> int:
@@ -87,6 +101,20 @@ def report_stop(command: str, error: BaseException, number: int) -> int:
     return 128 + number
 
 
+def fail(message: str) -> int:
+    """Print an error as one line: whatever it repeats of a user's files, it drives no terminal and fills none."""
+    print(f"error: {cut(printable(' '.join(message.split()), keep=''), LONGEST_MESSAGE)}", file=sys.stderr)
+    return 1
+
+
+class PlainFormatter(logging.Formatter):
+    """Warnings as plain lines, for the same reason."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        return cut(printable(super().format(record)), LONGEST_MESSAGE)
+
+
 def usage() -> str:
     """What there is to call."""
     width = max(map(len, COMMANDS))
@@ -96,7 +124,11 @@ def usage() -> str:
 
 def prepare_output() -> None:
     """Warnings as plain lines; no loading bars where nobody watches them."""
-    logging.basicConfig(level=logging.WARNING, format="warning: %(message)s", stream=sys.stderr)
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    for handler in logging.getLogger().handlers:
+        if type(handler) is logging.StreamHandler:
+            handler.setFormatter(PlainFormatter("warning: %(message)s"))
+    logging.captureWarnings(True)  # libraries repeat whole fields of a file in theirs
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")

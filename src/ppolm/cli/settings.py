@@ -5,6 +5,9 @@ The commands import torch only after their flags are parsed, so that --help and 
 
 from __future__ import annotations
 
+import contextlib
+import io
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, make_dataclass
 from pathlib import Path
@@ -16,6 +19,7 @@ from ppolm.config import PPOConfig, SupervisedConfig
 from ppolm.data.world.rows import EMBEDDED
 from ppolm.embedded import RECIPES
 from ppolm.errors import ConfigError
+from ppolm.messages import LONGEST_MESSAGE, cut, printable
 from ppolm.runs.output_folder import OutputFolder, read_settings
 
 T = TypeVar("T")
@@ -77,7 +81,14 @@ def parse_train(argv: Sequence[str]) -> TrainArguments:
 def parse(kind: type[T], program: str, argv: Sequence[str], default: Any = None) -> T:
     """A dataclass from flags, by tyro; its own messages for flags that do not exist."""
     options = {} if default is None else {"default": default}
-    return tyro.cli(kind, prog=program, args=list(argv), **options)
+    if all(len(argument) <= LONGEST_MESSAGE and argument.isprintable() for argument in argv):
+        return tyro.cli(kind, prog=program, args=list(argv), **options)
+    said = io.StringIO()  # tyro repeats what it does not understand, as it is
+    try:
+        with contextlib.redirect_stderr(said):
+            return tyro.cli(kind, prog=program, args=list(argv), **options)
+    finally:
+        print(cut(printable(said.getvalue()), LONGEST_MESSAGE), end="", file=sys.stderr)
 
 
 def parse_supervised(kind: type[S], program: str, argv: Sequence[str]) -> tuple[S, OutputFolder]:
@@ -105,6 +116,10 @@ def parse_supervised(kind: type[S], program: str, argv: Sequence[str]) -> tuple[
         raise ConfigError("There is nothing to learn from. Give --data with a .jsonl, .csv or .parquet file.")
     if config.output is None:
         raise ConfigError("There is no place for the result. Give --output with a new folder.")
+    if resume is not None:
+        from ppolm.runs.consent import ask_consent
+
+        ask_consent(Path(resume), config, argv, f"{program.removeprefix('ppolm ')} --resume")
     return config, OutputFolder(config, Path(config.output), None if resume is None else Path(resume))
 
 

@@ -27,6 +27,7 @@ def main(argv: list[str]) -> None:
     from ppolm.ppo_trainer import PPOTrainer
     from ppolm.ppo_trainer.training_run import run_path
     from ppolm.runs.claim import refuse_claimed
+    from ppolm.runs.consent import ask_consent
     from ppolm.runs.refuse_changes import refuse_changes
     from ppolm.runs.resume import find_checkpoint, run_of
     from ppolm.runs.run_folder import IN_USE, read_run_config, refuse_used_folder
@@ -45,6 +46,7 @@ def main(argv: list[str]) -> None:
         if config.dtype == "auto":
             config = dataclasses.replace(config, dtype=saved.dtype)
         refuse_changes(saved.to_dict(), config, run)
+        ask_consent(run, config, argv, "train --resume")
     prompts, held_out = load_both(config)
     trainer = PPOTrainer(config)
     results = trainer.train(prompts, config.num_epochs, eval_prompts=held_out, resume=arguments.resume)

@@ -98,7 +98,8 @@ class PPOConfig(ModelSettings):
 
     # ---- Reward -----------------------------------------------------------------------------------------------------
     reward: tuple[str, ...] = ("model",)
-    """Where scores come from: model, human, module:function, path/file.py:function, http(s)://... or gold; summed."""
+    """Where scores come from: model, human, module:function, path/file.py:function, http(s)://... or gold; summed. Keys
+    in an address only as $NAME of an environment variable: 'https://host/score?key=$MY_KEY'."""
     reward_weights: tuple[float, ...] = ()
     """One weight per reward. Empty: all 1."""
     normalize_rewards: Literal["none", "batch", "running"] = "batch"
@@ -116,11 +117,12 @@ class PPOConfig(ModelSettings):
     default_reward: float = 0.0
     """Score used for a failed reward when on_reward_error is default."""
     reward_timeout: float = 120.0
-    """Seconds one call of a function or HTTP reward may take."""
+    """Seconds a call of a function may take, or one attempt at an HTTP reward, to the last byte of its answer."""
     reward_retries: int = 3
     """Further attempts after a failed HTTP reward call, with back-off."""
     feedback_store: str = "feedback.db"
-    """Where the reward "human" finds scores and queues responses: an SQLite file, or postgresql://user@host/db."""
+    """Where the reward "human" finds scores and queues responses: an SQLite file, or postgresql://user@host/db
+    (a password only as $NAME of an environment variable)."""
     human_timeout: float = 3600.0
     """Seconds that a step or evaluation waits for people to judge its responses. 0: only what is stored already."""
     human_fallback: Literal["model", "error"] = "error"

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from ppolm.config.idle import refuse_idle
+from ppolm.config.secrets import is_url, refuse_secret
 from ppolm.data.world.rows import EMBEDDED
 from ppolm.errors import ConfigError
+from ppolm.messages import brief
 
 if TYPE_CHECKING:
     from ppolm.config.model_settings import ModelSettings
@@ -24,9 +26,9 @@ def reject_unknown_keys(values: Iterable[Any], known: list[str]) -> None:
     """Raise for a key that is no setting, with the nearest one that is."""
     for key in values:
         if key not in known:
-            near = difflib.get_close_matches(str(key), known, n=1)
+            near = difflib.get_close_matches(str(key)[:100], known, n=1) if isinstance(key, str) else []
             hint = f" Did you mean {near[0]!r}?" if near else " `ppolm train --help` lists the settings."
-            raise ConfigError(f"Unknown setting {key!r}.{hint}")
+            raise ConfigError(f"Unknown setting {brief(key)}.{hint}")
 
 
 def coerce_types(config: ModelSettings) -> None:
@@ -45,27 +47,46 @@ def _coerce(name: str, value: Any, hint: Any) -> Any:
         return _coerce(name, value, next(arm for arm in get_args(hint) if arm is not type(None)))
     if origin is Literal:
         if value not in get_args(hint):
-            raise ConfigError(f"{name} is {value!r}, expected one of: {', '.join(map(str, get_args(hint)))}.")
+            raise ConfigError(f"{name} is {brief(value)}, expected one of: {', '.join(map(str, get_args(hint)))}.")
         return value
     if origin is tuple:
         items = (value,) if isinstance(value, (str, int, float)) else value
         if not isinstance(items, (list, tuple)):
-            raise ConfigError(f"{name} is {value!r}, expected a list.")
+            raise ConfigError(f"{name} is {brief(value)}, expected a list.")
         return tuple(_coerce(name, item, get_args(hint)[0]) for item in items)
     if hint is float and not isinstance(value, bool):
         try:  # YAML reads 1e-5, without a dot, as text
             number = float(value)
-        except (TypeError, ValueError):
-            raise ConfigError(f"{name} is {value!r}, expected a number.") from None
+        except (TypeError, ValueError, OverflowError):
+            raise ConfigError(f"{name} is {brief(value)}, expected a number.") from None
         if not math.isfinite(number):
-            raise ConfigError(f"{name} is {value!r}, expected a finite number.")
+            raise ConfigError(f"{name} is {brief(value)}, expected a finite number.")
         return number
     if hint is int and isinstance(value, float) and value.is_integer():
-        return int(value)
+        value = int(value)
     if type(value) is not hint:
         names = {int: "a whole number", bool: "true or false", str: "text", float: "a number"}
-        raise ConfigError(f"{name} is {value!r}, expected {names[hint]}.")
+        raise ConfigError(f"{name} is {brief(value)}, expected {names[hint]}.")
+    if hint is int and not -LARGEST <= value <= LARGEST:
+        raise ConfigError(f"{name} is {brief(value)}, expected a whole number that a computer can count to (2^63 - 1).")
+    if hint is str and (problem := _not_text(value)):
+        raise ConfigError(f"{name} is {brief(value)}, which holds {problem}. Write it without.")
     return value
+
+
+LARGEST = 2**63 - 1
+"""What torch and databases hold as a whole number."""
+
+
+def _not_text(value: str) -> str | None:
+    """What is in a text that no file name, address or name on the Hub can hold."""
+    if "\0" in value:
+        return "a NUL character"
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return "bytes that are not UTF-8"
+    return None
 
 
 Rule = tuple[Callable[[Any], bool], str, tuple[str, ...]]
@@ -98,6 +119,7 @@ RULES: tuple[Rule, ...] = (
             *("warmup_steps", "value_warmup_steps", "weight_decay", "value_coef", "entropy_coef", "kl_coef", "top_k"),
             *("missing_eos_penalty", "reward_retries", "eval_every", "min_delta", "table_every", "samples_per_step"),
             *("learning_rate", "value_learning_rate", "margin", "centre_coef", "reward_std_penalty", "human_timeout"),
+            "trunk_mib",
         ),
     ),
     (
@@ -109,6 +131,8 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     (lambda x: x >= 2, "at least 2", ("max_reference_rows",)),
+    (lambda x: abs(x) <= 1e15, "a number within ±1e+15", ("default_reward", "missing_eos_penalty")),
+    (lambda x: all(abs(one) <= 1e6 for one in x), "numbers within ±1e+06", ("reward_weights",)),
     (lambda x: 0 <= x < 2**63, "between 0 and 2^63 - 1", ("seed", "eval_seed")),
     (lambda x: 0 <= x <= 1, "between 0 and 1", ("gamma", "lam")),
     (lambda x: 0 < x <= 1, "greater than 0 and at most 1", ("top_p",)),
@@ -125,7 +149,7 @@ def check_ranges(config: ModelSettings) -> None:
         for name in names:
             value = getattr(config, name, None)  # not every configuration has every setting
             if value is not None and not holds(value):
-                raise ConfigError(f"{name} is {value}, expected {expected}.")
+                raise ConfigError(f"{name} is {brief(value)}, expected {expected}.")
     for name in ("model_name", "device", "output_dir", "dataset_split", "feedback_store"):
         if not getattr(config, name, "none").strip():
             raise ConfigError(f"{name} is empty, expected a name.")
@@ -147,9 +171,19 @@ def check_supervised(config: SupervisedConfig) -> None:
         raise ConfigError("eval_fraction is 0 and there is no eval_data, so nothing could choose the best weights.")
 
 
+def is_plain_name(name: str) -> bool:
+    """Whether a name means one new folder inside another, and nothing above or below it."""
+    return bool(name.strip()) and name.strip() not in (".", "..") and not set(name) & {"/", "\\"} and name.isprintable()
+
+
 def check_ppo(config: PPOConfig) -> None:
     """Raise ConfigError for a combination of settings that cannot work, or of which one could not act."""
     check_adapter(config)
+    for name, value in (*(("reward", one) for one in config.reward), ("judge", config.judge)):
+        if is_url(value):
+            refuse_secret(name, str(value))
+    if is_url(config.feedback_store):
+        refuse_secret("feedback_store", config.feedback_store)
     if config.batch_size % config.samples_per_prompt:
         raise ConfigError(
             f"batch_size {config.batch_size} is not a multiple of samples_per_prompt {config.samples_per_prompt}: "
@@ -171,10 +205,10 @@ def check_ppo(config: PPOConfig) -> None:
             f"reward_weights has {len(config.reward_weights)} numbers for {len(config.reward)} rewards. "
             "Give one weight per reward, or none."
         )
-    if config.run_name is not None and (
-        not config.run_name.strip() or "/" in config.run_name or "\\" in config.run_name
-    ):
-        raise ConfigError(f"run_name is {config.run_name!r}, expected a plain folder name. The place is output_dir.")
+    if config.run_name is not None and not is_plain_name(config.run_name):
+        raise ConfigError(
+            f"run_name is {brief(config.run_name)}, expected a plain folder name. The place is output_dir."
+        )
     if len({str(Path(folder)) for folder in config.reward_model}) < len(config.reward_model):
         raise ConfigError(f"reward_model names the same folder twice: {', '.join(config.reward_model)}.")
     if config.value_init == "reward" and "model" not in config.reward and not config.reward_model:

@@ -6,23 +6,90 @@ from typing import Any
 import yaml
 
 from ppolm.errors import ConfigError
+from ppolm.messages import brief, reason
+
+LARGEST_FILE = 256 * 1024
+"""Bytes. All settings take about 5,000; the parser needs seconds for what is much longer."""
+DEEPEST = 8
+"""Settings are numbers, text and lists of them; what is nested deeper is none of ours."""
+
+
+class _Loader(yaml.SafeLoader):
+    """Plain data only: no aliases, which can make gigabytes of a few bytes, and no key twice."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self.depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """A node, unless it repeats another one or lies too deep."""
+        if self.check_event(yaml.AliasEvent):
+            event = self.peek_event()
+            raise yaml.MarkedYAMLError(problem="an alias (*name) is not allowed", problem_mark=event.start_mark)
+        if self.depth >= DEEPEST:
+            mark = self.peek_event().start_mark
+            raise yaml.MarkedYAMLError(problem=f"nested more than {DEEPEST} deep", problem_mark=mark)
+        self.depth += 1
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self.depth -= 1
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        """A mapping whose keys differ: of two values for one setting, nobody knows which was meant."""
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise yaml.MarkedYAMLError(
+                        problem=f"{brief(key.value)} is there twice", problem_mark=key.start_mark
+                    )
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """The mapping in ``path``; an empty file is an empty mapping."""
     try:
-        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        with Path(path).open("rb") as file:
+            content = file.read(LARGEST_FILE + 1)
+        if len(content) > LARGEST_FILE:
+            raise ConfigError(
+                f"Config file {path} is larger than {LARGEST_FILE // 1024} KiB, so it holds more than settings."
+            )
+        values = _load(content.decode("utf-8-sig"))
     except FileNotFoundError:
         raise ConfigError(f"Config file {path} does not exist. Example configs are in configs/.") from None
     except IsADirectoryError:
         raise ConfigError(f"Config file {path} is a folder. Give the YAML file itself.") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"Config file {path} is not valid YAML: {' '.join(str(error).split())}") from None
+    except OSError as error:
+        raise ConfigError(f"Config file {path} cannot be read: {error.strerror}.") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"Config file {path} is not valid YAML: {_what_and_where(error)}.") from None
+    except (ValueError, RecursionError, OverflowError) as error:  # an impossible date, a number of 5,000 digits
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(f"Config file {path} is not valid YAML: {reason(error)}.") from None
     if values is None:
         return {}
     if not isinstance(values, dict):
         raise ConfigError(f"Config file {path} must hold 'setting: value' lines, found a {type(values).__name__}.")
     return values
+
+
+def _load(text: str) -> Any:
+    loader = _Loader(text)
+    try:
+        return loader.get_single_data()
+    finally:
+        loader.dispose()
+
+
+def _what_and_where(error: yaml.YAMLError) -> str:
+    """The problem and its line, without the lines around it: they may hold what should not be repeated."""
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or reason(error)
+    return f"{problem} (line {mark.line + 1})" if mark is not None else str(problem)
 
 
 def write_yaml(path: str | Path, values: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from ppolm.data.prompts import Prompt, as_prompt
 from ppolm.data.shapes import says, standard_row
 from ppolm.errors import DataError
+from ppolm.messages import brief
 
 
 @dataclass(frozen=True)
@@ -167,12 +168,17 @@ def _answer(row: Any, column: str, where: str) -> str:
             raise DataError(f"{where} has a message of {role!r} as its {column!r}, expected one of 'assistant'.")
     if not isinstance(value, str) or not value.strip():
         expected = "text, or a list with one message of the assistant"
-        raise DataError(f"{where} has {value!r:.60} as its {column!r}, expected {expected}.")
+        raise DataError(f"{where} has {brief(value)} as its {column!r}, expected {expected}.")
     return value
 
 
 LARGEST = 1e6
 """The largest score, confidence or margin: beyond it float32 loses the difference between two of them."""
+
+
+def in_range(number: float) -> bool:
+    """Whether a score, confidence or margin can be stored and learned from: finite, and within ±LARGEST."""
+    return math.isfinite(number) and abs(number) <= LARGEST
 
 
 def _number(row: Mapping[str, Any], column: str, where: str, default: float | None = None) -> float:
@@ -183,8 +189,8 @@ def _number(row: Mapping[str, Any], column: str, where: str, default: float | No
         number = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]  # CSV holds text
     except (TypeError, ValueError, OverflowError):
         number = math.nan
-    if not math.isfinite(number) or abs(number) > LARGEST:
-        raise DataError(f"{where} has {value!r:.60} as its {column!r}, expected a number (within ±{LARGEST:g}).")
+    if not in_range(number):
+        raise DataError(f"{where} has {brief(value)} as its {column!r}, expected a number (within ±{LARGEST:g}).")
     return number
 
 
@@ -207,5 +213,5 @@ def _truth(row: Mapping[str, Any], column: str, where: str, default: bool | None
         return default
     value = TRUTHS.get(str(row.get(column)).strip().lower())
     if value is None:
-        raise DataError(f"{where} has {row.get(column)!r:.60} as its {column!r}, expected true or false.")
+        raise DataError(f"{where} has {brief(row.get(column))} as its {column!r}, expected true or false.")
     return value

@@ -10,6 +10,7 @@ from typing import Any
 from ppolm.data.same_text import digest
 from ppolm.data.shapes import standard_row
 from ppolm.errors import DataError
+from ppolm.messages import brief
 
 REFERENCE_COLUMNS = ("reference", "completion")
 """Columns that may hold the answer a human wrote, for ROUGE in evaluation."""
@@ -80,7 +81,7 @@ def _from_row(row: Mapping[str, Any], where: str) -> Prompt:
     content = row[column]
     if column == "messages" and isinstance(content, str):
         raise DataError(
-            f"{where} has text as its 'messages' ({content!r:.40}), expected a list of messages (in CSV: as JSON). "
+            f"{where} has text as its 'messages' ({brief(content)}), expected a list of messages (in CSV: as JSON). "
             "Call the column 'prompt' if it holds text."
         )
     content = _check_content(content, where)
@@ -107,6 +108,8 @@ def _check_content(content: Any, where: str) -> str | list[dict[str, Any]]:
             # Parquet gives every message all keys that any message has; chat templates ask whether a key is there.
             return [{key: value for key, value in message.items() if value is not None} for message in messages]
         raise DataError(
-            f"{where} must be a list of messages, each with 'role' and 'content' text; found {content!r:.80}."
+            f"{where} must be a list of messages, each with 'role' and 'content' text; found {brief(content, 80)}."
         )
-    raise DataError(f"{where} is {type(content).__name__} ({content!r:.60}), expected text or a list of chat messages.")
+    raise DataError(
+        f"{where} is {type(content).__name__} ({brief(content)}), expected text or a list of chat messages."
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 import io
 import json
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from ppolm.data.csv_rows import is_utf8, read_csv
 from ppolm.data.hub import offline_unless_reachable
 from ppolm.data.world.rows import EMBEDDED, Row, read_world
 from ppolm.errors import DataError
@@ -107,53 +107,7 @@ def _read_json(path: Path) -> Iterator[Row]:
 
 def _read_csv(path: Path) -> Iterator[Row]:
     with _open(path, errors="surrogateescape") as file:
-        # strict: a quote that is not closed would otherwise make one cell of all the rows that follow.
-        reader = csv.reader(file, strict=True)
-        try:
-            header = next(reader, [])
-        except csv.Error as error:
-            raise DataError(f"File {path} has a first line that cannot be read: {error}.") from None
-        while True:
-            where = f"{path}, line {reader.line_num + 1},"  # where the row begins: a cell may hold several lines
-            try:
-                cells = next(reader)
-            except StopIteration:
-                return
-            except csv.Error as error:
-                yield where, DataError(f"{where} cannot be read: {error}. Close its quotes, and double those inside.")
-                continue
-            if cells:
-                yield where, _csv_row(header, cells, where)
-
-
-def _csv_row(header: list[str], cells: list[str], where: str) -> Any:
-    if len(cells) > len(header):
-        have = f"{len(cells)} cells for {len(header)} columns"
-        return DataError(f"{where} has {have}. Put quotes around text with commas.")
-    if not _is_utf8("".join(cells)):
-        return DataError(f"{where} is not UTF-8 text. Save the file as UTF-8.")
-    return {name: _csv_cell(name, cell) for name, cell in zip(header, cells, strict=False)}
-
-
-def _csv_cell(name: str, cell: str) -> Any:
-    """A cell's text; chat messages if it holds them as JSON, which is the only way in which a cell can."""
-    if name in ("prompt", "messages", "completion", "chosen", "rejected") and cell.lstrip().startswith("["):
-        try:
-            value = json.loads(cell)
-        except (ValueError, RecursionError):
-            return cell
-        if value and all(isinstance(item, dict) and {"role", "content"} <= item.keys() for item in value):
-            return value
-    return cell
-
-
-def _is_utf8(text: str) -> bool:
-    """Whether every byte could be read: what could not has become a lone surrogate."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+        yield from read_csv(file, str(path))
 
 
 def _read_text(path: Path) -> Iterator[Row]:
@@ -162,7 +116,7 @@ def _read_text(path: Path) -> Iterator[Row]:
             if line.strip():
                 where = f"{path}, line {number},"
                 error = DataError(f"{where} is not UTF-8 text. Save the file as UTF-8.")
-                yield where, line.rstrip("\r\n") if _is_utf8(line) else error
+                yield where, line.rstrip("\r\n") if is_utf8(line) else error
 
 
 def _read_parquet(path: Path) -> Iterator[Row]:

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ppolm.errors import RunFolderError
 from ppolm.evaluation.evaluator import Evaluator
 from ppolm.evaluation.intervals import Interval, cluster_interval
+from ppolm.messages import reason
 from ppolm.ppo_trainer.ppo_trainer import PPOTrainer
 from ppolm.ppo_trainer.trainer_state import load_scale_state
 from ppolm.runs.resume import find_best, find_checkpoint
@@ -69,7 +71,7 @@ class RunComparison:
         if judge:  # this is an evaluation, even of a run that made none
             asked |= {"judge": judge, "eval_every": max(1, self.config.eval_every)}
         self.trainer = PPOTrainer(self.config.changed(**asked))
-        load_scale_state(self.trainer, json.loads(state.read_text()))
+        load_scale_state(self.trainer, read_state(state))
 
     def compare(
         self, prompts: Sequence[Prompt], greedy: Sequence[bool] = (False,), tick: Callable[[], object] = lambda: None
@@ -89,6 +91,17 @@ class RunComparison:
         self.trainer.models.value.load_weights(self.value)
         after = [measure(most_likely) for most_likely in greedy]
         return [Comparison(*pair, evaluator.clusters.tolist()) for pair in zip(before, after, strict=True)]
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """A JSON object from a run folder."""
+    try:
+        state = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise RunFolderError(f"{path} cannot be read: {reason(error)}. The run folder is damaged.") from error
+    if not isinstance(state, dict):
+        raise RunFolderError(f"{path} holds a {type(state).__name__}, expected an object. The run folder is damaged.")
+    return state
 
 
 def policy_folders(run: Path, which: str) -> tuple[Path, Path, Path]:

@@ -11,9 +11,11 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, insert, in
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import NullPool
 
-from ppolm.errors import FeedbackError
+from ppolm.config.secrets import expand
+from ppolm.errors import ConfigError, FeedbackError
 from ppolm.feedback.tables import VERSION, metadata, schema
 from ppolm.feedback.transactions import shown, transact
+from ppolm.messages import brief
 
 log = logging.getLogger(__name__)
 BUSY_SECONDS = 30.0
@@ -42,6 +44,8 @@ def open_engine(place: str, create: bool) -> Engine:
             raise FeedbackError(f"There is no feedback store at {shown(url)} yet. {HOW_TO_MAKE}")
         version = transact(engine, _create, write=True)
         _use_write_ahead_log(engine)
+    if not isinstance(version, int):
+        raise FeedbackError(f"Feedback store {shown(url)} is damaged: its version is {brief(version)}.")
     if version > VERSION:
         raise FeedbackError(
             f"Feedback store {shown(url)} was made by a newer ppolm (its schema is {version}, this ppolm knows "
@@ -57,7 +61,9 @@ def store_url(place: str) -> URL:
             raise FeedbackError("The feedback store has an empty name. Give a path such as feedback.db, or a URL.")
         return URL.create("sqlite", database=str(Path(place).expanduser()))
     try:
-        url = make_url(place)
+        url = make_url(expand(place))
+    except ConfigError as error:
+        raise FeedbackError(f"Feedback store {error}") from None
     except (ArgumentError, ValueError):  # what was given may hold a password, and is not repeated
         raise FeedbackError("The URL of the feedback store cannot be read. Write postgresql://user@host/db.") from None
     name = url.drivername.partition("+")[0]
@@ -76,6 +82,8 @@ def _check_file(path: Path, create: bool) -> None:
     The file is not opened here: closing it again would drop the locks that other threads hold on it, as POSIX has it,
     and judgements would be lost.
     """
+    if len(path.name) > 255 or "\0" in str(path):
+        raise FeedbackError(f"Feedback store {brief(str(path))} has a name that no file can have. Give another.")
     if path.is_dir():
         raise FeedbackError(f"Feedback store {path} is a folder. Give a file, such as {path / 'feedback.db'}.")
     if not path.exists() and not create:

@@ -13,6 +13,7 @@ from ppolm.data.load_rows import load_rows
 from ppolm.data.prompts import Prompt
 from ppolm.errors import DataError
 from ppolm.feedback.record import Record, Source, digest, now
+from ppolm.messages import brief
 
 COLUMNS = (
     *("prompt", "messages", "chosen", "rejected", "tie", "margin", "completion", "score", "label"),
@@ -57,7 +58,7 @@ def as_record(row: Any, where: str, annotator: str | None, seen: Counter[str] | 
         seen[content] += 1
         own = digest([content, seen[content]])[:32]
     elif not isinstance(own, str) or not own.isalnum() or not own.isascii() or len(own) > 64:
-        raise DataError(f"{where} has {own!r:.60} as its 'judgement_id', expected up to 64 letters and digits.")
+        raise DataError(f"{where} has {brief(own)} as its 'judgement_id', expected up to 64 letters and digits.")
     return replace(record, id=own)
 
 
@@ -111,7 +112,7 @@ def _whole(columns: Mapping[str, Any], name: str, where: str) -> int | None:
             return int(number)
     except (TypeError, ValueError, OverflowError):
         pass
-    raise DataError(f"{where} has {value!r:.60} as its {name!r}, expected a whole number. {RENAME}")
+    raise DataError(f"{where} has {brief(value)} as its {name!r}, expected a whole number. {RENAME}")
 
 
 def _time(columns: Mapping[str, Any], where: str) -> datetime | None:
@@ -120,7 +121,7 @@ def _time(columns: Mapping[str, Any], where: str) -> datetime | None:
         return None
     try:
         time = value if isinstance(value, datetime) else datetime.fromisoformat(str(value).replace("Z", "+00:00"))
-    except ValueError:
+        return time.replace(tzinfo=timezone.utc) if time.tzinfo is None else time.astimezone(timezone.utc)
+    except (ValueError, OverflowError):  # the latter: a first or last day that another time zone does not have
         expected = "expected a time such as 2026-05-01T12:00:00+00:00"
-        raise DataError(f"{where} has {value!r:.60} as its 'judged_at', {expected}. {RENAME}") from None
-    return time.replace(tzinfo=timezone.utc) if time.tzinfo is None else time.astimezone(timezone.utc)
+        raise DataError(f"{where} has {brief(value)} as its 'judged_at', {expected}. {RENAME}") from None

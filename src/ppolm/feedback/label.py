@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator
 from itertools import combinations
 from typing import Literal
 
-from ppolm.data.examples import TRUTHS, Judgement, Preference, Rating, Thumb
+from ppolm.data.examples import LARGEST, TRUTHS, Judgement, Preference, Rating, Thumb, in_range
 from ppolm.data.prompts import Prompt
 from ppolm.feedback.record import Content, Queued, Record, prompt_id
 from ppolm.feedback.store import FeedbackStore
+from ppolm.messages import brief, printable
 
 Ask = Literal["score", "thumb", "preference"]
 POLL_SECONDS = 1.0
@@ -34,9 +34,13 @@ class Labeller:
         say: Callable[[str], None] = print,
     ) -> None:
         self.store, self.annotator, self.kind, self.follow = store, annotator, ask, follow
-        self.read, self.say = read or input, say
+        self.read = read or input
+        self.say = lambda line: say(printable(line))  # whoever wrote a response may know a terminal's codes
         self.saved: list[Record] = []
         self._skipped: set[tuple[str, ...]] = set()
+        # Read once: of what this annotator says from now on, this session knows. One who judges at two terminals at
+        # once may be asked about a pair twice, and both answers are kept.
+        self._compared = store.compared_by(annotator) if ask == "preference" else set()
 
     def run(self) -> int:
         """Ask until nothing waits or the annotator leaves. How many judgements were saved."""
@@ -73,25 +77,22 @@ class Labeller:
                 record = Record(judged, source=shown[0].source)
                 self.store.add([record])
                 self.saved.append(record)
+                self._compared.add(record.item[1:])
                 return True
-            self.say(f"{answer!r} is not an answer.")
+            expected = f" A score is a number within ±{LARGEST:g}." if self.kind == "score" else ""
+            self.say(f"{brief(answer)} is not an answer.{expected}")
 
     def _open(self) -> Iterator[tuple[Queued, ...]]:
         """What is still to ask, the oldest first: responses, or pairs of responses to the same prompt."""
         waiting = self.store.waiting()
         if self.kind != "preference":
             return (item for item in ((queued,) for queued in waiting) if _key(item) not in self._skipped)
-        done = {
-            record.item[1:]
-            for record in self.store.records("preferences")
-            if record.judgement.annotator == self.annotator
-        }
         groups: dict[str, list[Queued]] = {}
         for queued in waiting:
             groups.setdefault(prompt_id(queued.content), []).append(queued)
         # By id, which is as good as random: whichever was sampled first is not always the first to be read.
         pairs = (pair for group in groups.values() for pair in combinations(sorted(group, key=lambda q: q.id), 2))
-        return (pair for pair in pairs if _key(pair) not in done | self._skipped)
+        return (pair for pair in pairs if _key(pair) not in self._compared and _key(pair) not in self._skipped)
 
     def _show(self, shown: tuple[Queued, ...], left: int) -> None:
         source = shown[0].source
@@ -109,7 +110,7 @@ class Labeller:
                 score = float(answer)
             except ValueError:
                 return None
-            return Rating(prompt, text, score, annotator=self.annotator) if math.isfinite(score) else None
+            return Rating(prompt, text, score, annotator=self.annotator) if in_range(score) else None
         if self.kind == "thumb":
             label = THUMBS.get(answer)
             return None if label is None else Thumb(prompt, text, label, annotator=self.annotator)
@@ -124,7 +125,9 @@ class Labeller:
         if not self.saved:
             self.say("There is nothing to undo.")
             return False
-        self.store.remove(self.saved.pop())
+        taken_back = self.saved.pop()
+        self.store.remove(taken_back)
+        self._compared.discard(taken_back.item[1:])
         self.say("The last judgement is taken back.")
         return True
 
@@ -133,7 +136,7 @@ def readable(content: Content) -> str:
     """Text for a terminal: a response may hold codes that move its cursor or clear it."""
     if not isinstance(content, str):
         content = "\n".join(f"{message['role']}: {message['content']}" for message in content)
-    return "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in content)
+    return printable(content)
 
 
 def _key(shown: tuple[Queued, ...]) -> tuple[str, ...]:

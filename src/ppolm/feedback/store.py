@@ -8,12 +8,15 @@ from typing import Any
 from sqlalchemy import Connection, Select, Table, delete, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 
+from ppolm.config.secrets import VARIABLE, is_url
+from ppolm.data.examples import LARGEST, in_range
 from ppolm.errors import FeedbackError
 from ppolm.feedback.connection import open_engine
 from ppolm.feedback.record import Kind, Queued, Record
-from ppolm.feedback.table_rows import answer_row, judgement_row, record_of, response_rows, source_of
+from ppolm.feedback.table_rows import answer_row, judgement_row, queued_of, record_of, response_rows
 from ppolm.feedback.tables import judgements, prompts, queue, responses
 from ppolm.feedback.transactions import shown, transact
+from ppolm.messages import brief
 
 CHUNK = 500
 """Ids per query: databases bound the number of parameters."""
@@ -30,8 +33,8 @@ class FeedbackStore:
     def __init__(self, place: str, create: bool = True) -> None:
         """``place`` is the path of an SQLite file, or a URL such as postgresql://user@host/db."""
         self.engine = open_engine(place, create)
-        self.name = shown(self.engine.url)
-        """Path, or URL without its password."""
+        self.name = place if is_url(place) and VARIABLE.search(place) else shown(self.engine.url)
+        """Path, or URL without its password: with the name of the variable that holds it, or with asterisks."""
 
     def close(self) -> None:
         """Let go of open connections."""
@@ -40,6 +43,7 @@ class FeedbackStore:
     def add(self, records: Sequence[Record]) -> int:
         """Store judgements, all or none; those whose id is there already are left as they are. How many are new."""
         for record in records:
+            _check_numbers(record)
             _check_name(record.judgement.annotator, "an annotator")
             _check_name(record.source.run, "a run")
         rows = {record.id: judgement_row(record) for record in records}
@@ -71,6 +75,14 @@ class FeedbackStore:
             query = query.where(judgements.c.kind == kind)
         rows = transact(self.engine, lambda connection: connection.execute(query).mappings().all())
         return [record_of(row) for row in rows]
+
+    def compared_by(self, annotator: str) -> set[tuple[str, ...]]:
+        """The pairs of responses, by their sorted ids, that an annotator has compared."""
+        query = select(judgements.c.response_id, judgements.c.rejected_id).where(
+            judgements.c.kind == "preferences", judgements.c.annotator == annotator
+        )
+        rows = transact(self.engine, lambda connection: connection.execute(query).all())
+        return {tuple(sorted(str(id_) for id_ in row)) for row in rows}
 
     def verdicts(self, response_ids: Iterable[str]) -> dict[str, list[Record]]:
         """Scores and thumbs of each of these responses that has any."""
@@ -122,13 +134,21 @@ class FeedbackStore:
             .order_by(queue.c.time, queue.c.sequence, queue.c.response_id)
         )
         rows = transact(self.engine, lambda connection: connection.execute(query).mappings().all())
-        return [Queued(row["content"], row["text"], source_of(row), row["time"]) for row in rows]
+        return [queued_of(row) for row in rows]
+
+
+def _check_numbers(record: Record) -> None:
+    """What the store takes, an export must be able to give back."""
+    for name in ("score", "confidence", "margin"):
+        number = getattr(record.judgement, name, 0.0)
+        if not in_range(number):
+            raise FeedbackError(f"The {name} {brief(number)} cannot be stored: expected a number within ±{LARGEST:g}.")
 
 
 def _check_name(value: str | None, what: str) -> None:
     """Names are stored as they are, so they must be text that any database holds."""
     if value is not None and ("\0" in value or value.encode("utf-8", "ignore").decode() != value):
-        raise FeedbackError(f"The name of {what}, {value!r:.60}, holds a character that cannot be stored. Change it.")
+        raise FeedbackError(f"The name of {what}, {brief(value)}, holds a character that cannot be stored. Change it.")
 
 
 def _select_records() -> Select[Any]:

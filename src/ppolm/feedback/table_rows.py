@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ppolm.data.examples import Judgement, Preference, Rating, Thumb
+from ppolm.data.examples import Judgement, Preference, Rating, Thumb, in_range
 from ppolm.data.prompts import Prompt
-from ppolm.feedback.record import Content, Record, Source, plain_content, prompt_id, response_id
+from ppolm.errors import FeedbackError
+from ppolm.feedback.record import Content, Queued, Record, Source, plain_content, prompt_id, response_id
+from ppolm.feedback.tables import DAMAGED
+from ppolm.messages import brief
 
 
 def answer_row(content: Content, text: str) -> dict[str, Any]:
@@ -44,7 +47,30 @@ def judgement_row(record: Record) -> dict[str, Any]:
 
 def record_of(row: Any) -> Record:
     """A judgement as it was stored."""
-    return Record(_judgement(row), row["id"], row["time"], source_of(row))
+    judgement = _judgement(row)
+    texts = (judgement.chosen, judgement.rejected) if isinstance(judgement, Preference) else (judgement.completion,)
+    said = {"preferences": ("tie", "margin"), "scores": ("score",), "thumbs": ("label",)}.get(row["kind"], ("kind",))
+    numbers = all(_is_number(row[name]) for name in (*said, "confidence"))
+    if not (_is_content(judgement.prompt.content) and all(isinstance(text, str) for text in texts) and numbers):
+        raise FeedbackError(f"{DAMAGED} (judgement {brief(row['id'])} lacks what its kind needs).")
+    return Record(judgement, row["id"], row["time"], source_of(row))
+
+
+def _is_content(content: Any) -> bool:
+    messages = content if isinstance(content, list) else ()
+    good = all(isinstance(one, dict) and {"role", "content"} <= one.keys() for one in messages)
+    return isinstance(content, str) or (bool(messages) and good)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and in_range(value)
+
+
+def queued_of(row: Any) -> Queued:
+    """A response that waits, as it was stored."""
+    if not _is_content(row["content"]) or not isinstance(row["text"], str):
+        raise FeedbackError(f"{DAMAGED} (response {brief(row['response_id'])} in the queue has no text).")
+    return Queued(row["content"], row["text"], source_of(row), row["time"])
 
 
 def _judgement(row: Any) -> Judgement:

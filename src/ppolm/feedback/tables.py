@@ -9,10 +9,16 @@ from typing import Any
 from sqlalchemy import Boolean, Column, Dialect, Double, ForeignKey, Index, Integer, MetaData, String, Table, Text
 from sqlalchemy.types import TypeDecorator
 
+from ppolm.errors import FeedbackError
 from ppolm.feedback.record import canonical
+from ppolm.messages import brief, reason
 
 VERSION = 1
 """Raised when a table changes; a store with a higher one is left alone."""
+
+
+DAMAGED = "The feedback store is damaged, or something else has written into it: take a copy from before"
+"""What to say of a row that the store cannot have written."""
 
 
 class JSONText(TypeDecorator[Any]):
@@ -27,7 +33,10 @@ class JSONText(TypeDecorator[Any]):
 
     def process_result_value(self, value: Any, dialect: Dialect) -> Any:  # noqa: ARG002
         """Out of the database."""
-        return None if value is None else json.loads(value)
+        try:
+            return None if value is None else json.loads(value)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise FeedbackError(f"{DAMAGED} (a text is not as it was written: {reason(error, 80)}).") from None
 
 
 class UTCTime(TypeDecorator[datetime]):
@@ -43,7 +52,10 @@ class UTCTime(TypeDecorator[datetime]):
 
     def process_result_value(self, value: Any, dialect: Dialect) -> datetime:  # noqa: ARG002
         """Out of the database."""
-        return datetime.fromisoformat(value)
+        try:
+            return datetime.fromisoformat(value)
+        except (TypeError, ValueError):
+            raise FeedbackError(f"{DAMAGED} (a time is {brief(value)}).") from None
 
 
 metadata = MetaData()

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from sqlalchemy import URL, Connection, Engine
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from ppolm.errors import FeedbackError
+from ppolm.messages import reason
 
 T = TypeVar("T")
 ATTEMPTS = 8
@@ -34,6 +35,8 @@ def transact(engine: Engine, work: Callable[[Connection], T], write: bool = Fals
         except (DBAPIError, sqlite3.Error) as error:  # the latter from what is asked of each new connection
             if attempt == ATTEMPTS or not _passing(error):
                 raise FeedbackError(_sentence(engine, error)) from error
+        except (SQLAlchemyError, UnicodeDecodeError) as error:  # tables that are there, but hold something else
+            raise FeedbackError(f"Feedback store {shown(engine.url)} is damaged: {reason(error)}.") from error
         time.sleep(_jitter.uniform(0.2, 1.0) * BACK_OFF * 2**attempt)
     raise AssertionError("the last attempt returns or raises")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gzip
 import json
@@ -14,6 +15,7 @@ from typing import Any
 from ppolm.data.load_rows import try_rows
 from ppolm.errors import DataError, FeedbackError
 from ppolm.feedback.exchange import COLUMNS, as_record
+from ppolm.messages import brief
 
 Row = Mapping[str, Any]
 
@@ -31,17 +33,21 @@ def write_rows(path: Path, rows: Sequence[Row]) -> None:
     except OSError as error:
         raise FeedbackError(f"{path} cannot be written: {error}. Give another file.") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # where nothing can be written, nothing can be removed
+            temporary.unlink(missing_ok=True)
 
 
 def check_target(path: Path) -> None:
     """Raise if no file can be made there."""
     if _ending(path) not in WRITERS:
         raise FeedbackError(f"{path} has an unknown ending. Expected {', '.join(WRITERS)}.")
-    if path.exists():
-        raise FeedbackError(f"{path} already exists. Give a new file.")
-    if not path.parent.is_dir():
-        raise FeedbackError(f"{path} cannot be written: there is no folder {path.parent}. Make it.")
+    try:
+        if path.exists():
+            raise FeedbackError(f"{path} already exists. Give a new file.")
+        if not path.parent.is_dir():
+            raise FeedbackError(f"{path} cannot be written: there is no folder {path.parent}. Make it.")
+    except OSError as error:  # a name that no file can have
+        raise FeedbackError(f"{brief(str(path))} cannot be written: {error.strerror}. Give another file.") from None
 
 
 def _ending(path: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from ppolm.data.packing import Answers
 from ppolm.data.prompts import preview
 from ppolm.data.sequences import TokenSequences, cut_middle
 from ppolm.errors import ModelError, RewardError
+from ppolm.messages import reason
 from ppolm.models.base_model import BaseModel
 from ppolm.models.scalar_head import ScalarHead
 
@@ -121,10 +123,13 @@ class RewardModel(BaseModel):
             self.mean, self.std = float(norm["mean"]), float(norm["std"])
             for name in LIMITS:
                 setattr(self, name, None if norm.get(name) is None else int(norm[name]))
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ModelError(f"{folder}/{NORM_FILE} (mean and std of the reward) cannot be read: {error}") from error
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+            said = reason(error)
+            raise ModelError(f"{folder}/{NORM_FILE} (mean and std of the reward) cannot be read: {said}") from error
         if not self.std > 0:
             raise ModelError(f"{folder}/{NORM_FILE} has std {self.std}, expected a number greater than 0.")
+        if not math.isfinite(self.mean) or not math.isfinite(self.std):
+            raise ModelError(f"{folder}/{NORM_FILE} has mean {self.mean} and std {self.std}, expected finite numbers.")
         self.trained = True
 
 

@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from ppolm.errors import ModelError
+from ppolm.messages import reason
 
 HEAD_FILE = "head.safetensors"
 
@@ -48,6 +49,7 @@ class ScalarHead(nn.Module):
             raise ModelError(
                 f"{folder} has no {HEAD_FILE}: it is not a value or reward model saved by ppolm."
             ) from None
-        except (SafetensorError, RuntimeError) as error:
-            reason = " ".join(str(error).split())
-            raise ModelError(f"{path} is damaged or belongs to another model: {reason}") from error
+        except (OSError, ValueError, SafetensorError, RuntimeError) as error:
+            raise ModelError(f"{path} is damaged or belongs to another model: {reason(error)}") from error
+        if not all(torch.isfinite(tensor).all() for tensor in tensors.values()):
+            raise ModelError(f"{path} holds numbers that are not finite. Get it again.")

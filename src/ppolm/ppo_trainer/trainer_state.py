@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from ppolm.base_setup.capabilities import warn_of_other_capabilities
-from ppolm.errors import ModelError, RunFolderError
+from ppolm.errors import RunFolderError
+from ppolm.messages import reason
 from ppolm.token_attribution.sa_pairs_io import from_parquet, to_parquet
 from ppolm.training.updater import Updater
 
@@ -75,8 +75,11 @@ def load_state(trainer: PPOTrainer, evaluator: Evaluator | None, folder: Path) -
             evaluator.history = list(state["evaluations"])
             evaluator.first_scores = dict(state.get("first_scores", {}))
         return dict(state["progress"])
-    except (KeyError, ValueError, RuntimeError, OSError, SafetensorError, ModelError) as error:
-        raise RunFolderError(f"Checkpoint {folder} does not fit this run: {type(error).__name__}: {error}") from error
+    except (RunFolderError, MemoryError):
+        raise
+    except Exception as error:  # a file that another program wrote may hold anything
+        said = f"{type(error).__name__}: {reason(error)}"
+        raise RunFolderError(f"Checkpoint {folder} does not fit this run: {said}") from error
 
 
 def scale_state(trainer: PPOTrainer) -> dict[str, Any]:
@@ -86,8 +89,14 @@ def scale_state(trainer: PPOTrainer) -> dict[str, Any]:
 
 def load_scale_state(trainer: PPOTrainer, state: dict[str, Any]) -> None:
     """Bring rewards to the scale they had."""
-    trainer.kl.coef = float(state["kl_coef"])
-    trainer.reward_computer.normalizer.load_state_dict(state["normalizer"])
+    try:
+        trainer.kl.coef = float(state["kl_coef"])
+        trainer.reward_computer.normalizer.load_state_dict(state["normalizer"])
+    except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
+        said = f"{type(error).__name__}: {reason(error)}"
+        raise RunFolderError(
+            f"The scale of rewards cannot be read from the run ({said}): its files are damaged."
+        ) from error
 
 
 def updaters_of(trainer: PPOTrainer) -> tuple[Updater, Updater]:

@@ -51,7 +51,8 @@ class RewardNormalizer:
 
     def load_state_dict(self, state: dict[str, float]) -> None:
         """Continue from a checkpoint."""
-        self.count, self.mean, self.sum_squares = int(state["count"]), state["mean"], state["sum_squares"]
+        self.count, self.mean = int(state["count"]), float(state["mean"])
+        self.sum_squares = float(state["sum_squares"])
 
 
 def standardize(scores: Sequence[Score], mean: float, deviation: float) -> list[Score]:

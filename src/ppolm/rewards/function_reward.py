@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ppolm.errors import RewardError
+from ppolm.messages import cut, reason
 from ppolm.rewards.protocol import RewardCallError
 from ppolm.rewards.time_limit import TimeOver, call_within
 
@@ -58,14 +59,17 @@ def load_function(spec: str) -> Callable[..., Any]:
     place, _, name = spec.rpartition(":")
     try:
         module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
-    except RewardError:
+    except (RewardError, KeyboardInterrupt):
         raise
-    except Exception as error:  # importing runs the user's code
-        raise RewardError(f"Reward {spec}: {place} cannot be imported: {type(error).__name__}: {error}") from error
-    function = getattr(module, name, None)
+    except BaseException as error:  # importing runs the user's code, which may exit
+        said = f"{type(error).__name__}: {reason(error)}"
+        raise RewardError(f"Reward {spec}: {place} cannot be imported: {said}") from error
+    function = getattr(module, name, None) if name else None
     if not callable(function):
         public = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        raise RewardError(f"Reward {spec}: {place} has no function {name!r}. It has: {', '.join(public) or 'none'}.")
+        raise RewardError(
+            f"Reward {spec}: {place} has no function {name!r}. It has: {cut(', '.join(public), 200) or 'none'}."
+        )
     return function
 
 

@@ -4,23 +4,39 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from typing import Any
 
+from ppolm.config.secrets import expand, hide
+from ppolm.errors import ConfigError, RewardError
+from ppolm.messages import brief, reason
+from ppolm.rewards.http_call import TooLargeError, post
 from ppolm.rewards.protocol import RewardCallError
 
 BACK_OFF = 0.5
 """Seconds before the first retry; each further one waits twice as long."""
+AUTHORIZATION = "PPOLM_REWARD_AUTHORIZATION"
+"""Environment variable whose value goes with every call as the header Authorization, such as "Bearer ..."."""
 
 
 class HTTPReward:
-    """POSTs ``{"prompts": [...], "responses": [...], "columns": {...}}``, reads ``{"rewards": [...]}`` or a list."""
+    """POSTs ``{"prompts": [...], "responses": [...], "columns": {...}}``, reads ``{"rewards": [...]}`` or a list.
+
+    ``timeout`` bounds each attempt from the first packet to the last byte of the answer; with retries a call takes at
+    most (retries + 1) times as long, and the pauses between. The address may name environment variables
+    (``?api_key=$MY_KEY``): their values go to the endpoint, and nowhere else.
+    """
 
     def __init__(self, url: str, timeout: float, retries: int) -> None:
         self.url, self.timeout, self.retries = url, timeout, retries
+        try:
+            expand(url)  # say that a variable is missing before anything large is loaded
+        except ConfigError as error:
+            raise RewardError(f"Reward {error}") from None
 
     def __call__(self, prompts: Sequence[Any], responses: Sequence[str], **columns: Sequence[Any]) -> Any:
         """The scores that the endpoint answers; passing faults are retried, a refusal is not."""
@@ -31,33 +47,43 @@ class HTTPReward:
         }
         if all(hasattr(text, "tokens") for text in responses):  # what a reward per token has to match in number
             body["tokens"] = [text.tokens for text in responses]  # type: ignore[attr-defined]
-        request = urllib.request.Request(
-            self.url,
-            data=json.dumps(body, default=str).encode(),
-            headers={"Content-Type": "application/json", "Accept": "application/json"},
-        )
+        data = json.dumps(body, default=str).encode()
         for attempt in range(self.retries + 1):
             if attempt:
                 time.sleep(BACK_OFF * 2 ** (attempt - 1))
             try:
-                with urllib.request.urlopen(request, timeout=self.timeout) as answer:
-                    return self._scores(answer.read())
+                return self._scores(post(expand(self.url), data, self._headers(), self.timeout))
+            except TooLargeError as error:
+                problem = f"answered with more than {error}: scores are small. It was not read to its end"
+                break
             except urllib.error.HTTPError as error:
-                problem = f"answered {error.code} {error.reason}"
+                problem = f"answered {error.code} {brief(error.reason)[1:-1]}"
+                if 300 <= error.code < 400:
+                    problem += ", a redirect. Prompts go only to the address that was given: give the new one"
                 if error.code < 500 and error.code != 429:
                     break
-            except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
-                problem = f"could not be reached ({getattr(error, 'reason', error)})"
-        raise RewardCallError(f"Reward {self.url} {problem}, attempt {attempt + 1} of {self.retries + 1}.")
+            except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
+                cause = getattr(error, "reason", error)
+                problem = f"could not be reached ({reason(cause) if isinstance(cause, Exception) else cause})"
+        raise self._error(f"{problem}, attempt {attempt + 1} of {self.retries + 1}.")
+
+    def _headers(self) -> dict[str, str]:
+        given = os.environ.get(AUTHORIZATION)
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        return headers | ({"Authorization": given} if given else {})
 
     def _scores(self, body: bytes) -> Any:
         try:
             answer = json.loads(body)
-        except ValueError:
-            raise RewardCallError(f"Reward {self.url} did not answer with JSON but with {body[:60]!r}.") from None
+        except (ValueError, RecursionError):
+            raise self._error(f"did not answer with JSON but with {body[:60]!r}.") from None
         if isinstance(answer, dict):
             if "rewards" not in answer:
-                keys = ", ".join(answer) or "nothing"
-                raise RewardCallError(f'Reward {self.url} must answer {{"rewards": [...]}}, found: {keys}.')
+                found = brief(", ".join(answer) or "nothing")[1:-1]
+                raise self._error(f'must answer {{"rewards": [...]}}, found: {found}.')
             return answer["rewards"]
         return answer
+
+    def _error(self, problem: str) -> RewardCallError:
+        """What went wrong, with no value of an environment variable in it: an endpoint may echo its own address."""
+        return RewardCallError(f"Reward {self.url} {hide(problem, self.url)}")

@@ -9,7 +9,12 @@ from typing import Any, Protocol
 
 from ppolm.data.prompts import preview
 from ppolm.errors import RewardError
+from ppolm.messages import brief, reason
 from ppolm.reward_kl.reward_adjuster import Score
+
+LARGEST = 1e15
+"""The largest score: squares of it, and sums over a batch, are still numbers."""
+WITHIN = f"a number within ±{LARGEST:g}"
 
 
 class Reward(Protocol):
@@ -33,10 +38,8 @@ def scores_or_errors(
         return [RewardError(f"{error} First prompt of the call: {preview(prompts[0])}")] * len(prompts)
     except Exception as error:  # a user's function may raise anything
         if len(prompts) == 1:
-            frame = traceback.extract_tb(error.__traceback__)[-1]
-            where = f"{frame.filename}, line {frame.lineno}"
-            message = f"Reward {name} raised {type(error).__name__}: {error} ({where}) for prompt {preview(prompts[0])}"
-            failed = RewardError(message)
+            said = f"{type(error).__name__}: {reason(error)}{_where(error)}"
+            failed = RewardError(f"Reward {name} raised {said} for prompt {preview(prompts[0])}")
             failed.__cause__ = error
             return [failed]
         # Ask again one by one: the error can then name the prompt, and the other responses keep their scores.
@@ -45,6 +48,12 @@ def scores_or_errors(
             scores_or_errors(reward, name, prompts[i : i + 1], responses[i : i + 1], single)[0]
             for i, single in enumerate(singles)
         ]
+
+
+def _where(error: BaseException) -> str:
+    """The line of the reward that raised, if there is one."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
 
 
 def _checked(raw: Any, name: str, prompts: Sequence[Any], responses: Sequence[str]) -> list[Score | RewardError]:
@@ -64,13 +73,18 @@ def _checked_score(raw: Any, prompt: Any, response: str, name: str) -> Score | R
     values = [_plain(value) for value in raw] if isinstance(raw, (list, tuple)) else [raw]
     for value in values:
         if not isinstance(value, (int, float)):  # True and False are 1 and 0
-            return RewardError(f"Reward {name} returned {value!r:.60}, expected a number, for prompt {preview(prompt)}")
-        if not math.isfinite(value):
             return RewardError(
-                f"Reward {name} returned {value}, expected a finite number, for prompt {preview(prompt)}"
+                f"Reward {name} returned {brief(value)}, expected a number, for prompt {preview(prompt)}"
+            )
+        if not -LARGEST <= value <= LARGEST:  # nor NaN
+            expected = "a finite number" if isinstance(value, float) and not math.isfinite(value) else WITHIN
+            return RewardError(
+                f"Reward {name} returned {brief(value)}, expected {expected}, for prompt {preview(prompt)}"
             )
     if not isinstance(raw, (list, tuple)):
         return float(raw)
+    if not values:
+        return RewardError(f"Reward {name} returned an empty list for a response, for prompt {preview(prompt)}")
     tokens = getattr(response, "token_ids", None)
     if tokens is not None and len(tokens) != len(values):
         found = f"Reward {name} returned {len(values)} token scores for a response of {len(tokens)} tokens"

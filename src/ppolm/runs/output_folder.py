@@ -14,6 +14,7 @@ from ppolm.config import RewardConfig, SFTConfig, SupervisedConfig
 from ppolm.errors import ConfigError, RunFolderError
 from ppolm.runs.atomic import explained, tidy, write_file
 from ppolm.runs.claim import Claim
+from ppolm.runs.consent import SEAL_FILE, seal
 from ppolm.runs.refuse_changes import refuse_changes
 from ppolm.runs.stopping import Stopped
 
@@ -80,7 +81,7 @@ class OutputFolder:
                 read_settings(type(self.config), self.resume).to_dict(), self.config, self.resume, MAY_CHANGE
             )
         else:
-            refuse_results(self.path, {SETTINGS[type(self.config)]})
+            refuse_results(self.path, {SETTINGS[type(self.config)], SEAL_FILE})
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -103,6 +104,7 @@ class OutputFolder:
         """Note the settings, now that data and model are good, so that --resume finds them; the checkpoint's folder."""
         with explained(self.path, "start again"):
             write_file(self.path / SETTINGS[type(config)], config.to_yaml)
+        seal(self.path, config)
         return self.path / CHECKPOINT
 
     def finish(self) -> None:

@@ -15,6 +15,7 @@ from ppolm.config.yaml_io import read_yaml
 from ppolm.errors import ConfigError, RunFolderError
 from ppolm.runs.atomic import explained, tidy, verify_folder, write_file, write_folder
 from ppolm.runs.claim import Claim
+from ppolm.runs.consent import seal
 from ppolm.runs.metrics_log import append_line
 from ppolm.token_attribution import SAPairs
 from ppolm.token_attribution.sa_pairs_io import to_parquet
@@ -41,6 +42,7 @@ class RunFolder:
         with explained(claim.folder, "start it again"):
             write_file(claim.folder / "config.yaml", config.to_yaml)
             (claim.folder / "checkpoints").mkdir(exist_ok=True)
+        seal(claim.folder, config)
         return cls(claim, config)
 
     @classmethod
@@ -50,6 +52,7 @@ class RunFolder:
         with explained(claim.folder, f"resume: {folder.resume_command}"):
             if read_run_config(claim.folder) != config:
                 write_file(claim.folder / "config.yaml", config.to_yaml)
+        seal(claim.folder, config)
         return folder
 
     @property
