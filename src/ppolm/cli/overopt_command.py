@@ -58,7 +58,7 @@ def main(argv: list[str]) -> None:
             kl_coef=kl_coef,
             adaptive_kl=False,
             max_steps=arguments.steps,
-            num_epochs=10**6,  # max_steps ends the run
+            num_epochs=None,  # max_steps ends the run
             eval_every=arguments.eval_every,
             seed=arguments.seed,
             stop_on_alarm=False,

@@ -44,7 +44,7 @@ class TrainingRun:
         self,
         trainer: PPOTrainer,
         prompts: Sequence[Any],
-        num_epochs: int,
+        num_epochs: int | None,
         eval_prompts: Sequence[Any] | None,
         resume: str | Path | None,
     ) -> None:
