@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import tyro
 from tqdm import tqdm
 
-from ppolm.cli.settings import parse
+from ppolm.cli.settings import MachineArguments, parse
 from ppolm.config import PPOConfig
 from ppolm.data.load_rows import load_prompts
 from ppolm.data.prompts import Prompt, preview
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class EvalArguments:
+class EvalArguments(MachineArguments):
     """Measure a trained policy and its reference on the same held-out prompts with the same random numbers."""
 
     run: tyro.conf.Positional[str]
@@ -47,7 +47,8 @@ def main(argv: list[str]) -> None:
     arguments = parse(EvalArguments, "ppolm eval", argv)
     from ppolm.evaluation.comparison import RunComparison
 
-    runner = RunComparison(Path(arguments.run), arguments.policy, arguments.reward, arguments.judge)
+    given = (arguments.policy, arguments.reward, arguments.judge, arguments.given())
+    runner = RunComparison(Path(arguments.run), *given)
     prompts = held_out_prompts(runner.config, runner.trainer, arguments.prompts)
     with tqdm(total=2, desc="measuring", unit="policy", disable=not sys.stderr.isatty()) as bar:
         (comparison,) = runner.compare(prompts, tick=bar.update)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from ppolm import __version__
+from ppolm.cli.readers import outlive_readers
 from ppolm.errors import PpolmError
 
 COMMANDS = {
@@ -31,7 +32,12 @@ RESUMABLE = ("train", "sft", "reward")
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit with its status."""
     argv = list(sys.argv[1:] if arguments is None else arguments)
-    sys.exit(run(argv))
+    outlive_readers()
+    try:
+        status = run(argv)
+    finally:  # here, where a reader that has gone is no error; Python's own flush at the end comes too late
+        sys.stdout.flush()
+    sys.exit(status)
 
 
 def run(argv: list[str]) -> int:
@@ -58,8 +64,6 @@ def run(argv: list[str]) -> int:
         again = f" Go on from the last checkpoint with: ppolm {argv[0]} --resume FOLDER" if argv[0] in RESUMABLE else ""
         print(f"interrupted.{again}", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # the reader of our output has gone, as with `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
