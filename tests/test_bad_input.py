@@ -237,7 +237,7 @@ def test_rewards_that_are_none(files: Path, capsys: Any) -> None:
 def test_eval_and_generate_explain_what_is_missing(files: Path, capsys: Any) -> None:
     assert "is not a run folder" in fails(capsys, "eval", str(files / "nowhere"))
     assert "Give --prompt" in fails(capsys, "generate", "--run", str(files))
-    assert "either --run RUN or --model MODEL" in fails(capsys, "generate", "--prompt", "hello")
+    assert "either --run RUN or --model-name MODEL" in fails(capsys, "generate", "--prompt", "hello")
     assert "no prompts to train on" in fails(capsys, "train")
 
 

@@ -33,7 +33,7 @@ class TrainArguments:
 
     settings: Annotated[PPOConfig, tyro.conf.arg(name="")]
     config: str | None = None
-    """YAML file with settings. Examples are in configs/."""
+    """YAML file with settings; `ppolm examples DIR` copies some. Files it names are looked for beside it first."""
     resume: str | None = None
     """Run folder (its newest checkpoint) or checkpoint folder to go on from, bit for bit."""
     estimate: bool = False

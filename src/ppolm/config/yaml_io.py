@@ -13,7 +13,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     try:
         values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"Config file {path} does not exist. Example configs are in configs/.") from None
+        raise ConfigError(f"Config file {path} does not exist. `ppolm examples DIR` copies example configs.") from None
     except IsADirectoryError:
         raise ConfigError(f"Config file {path} is a folder. Give the YAML file itself.") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
