@@ -237,7 +237,7 @@ def test_rewards_that_are_none(files: Path, capsys: Any) -> None:
 def test_eval_and_generate_explain_what_is_missing(files: Path, capsys: Any) -> None:
     assert "is not a run folder" in fails(capsys, "eval", str(files / "nowhere"))
     assert "Give --prompt" in fails(capsys, "generate", "--run", str(files))
-    assert "either --run RUN or --model MODEL" in fails(capsys, "generate", "--prompt", "hello")
+    assert "either --run RUN or --model-name MODEL" in fails(capsys, "generate", "--prompt", "hello")
     assert "no prompts to train on" in fails(capsys, "train")
 
 
@@ -295,13 +295,13 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_others_and_no_rubbish(
 
 def test_numbers_and_templates_out_of_range(files: Path, model_folder: Path, capsys: Any) -> None:
     assert "2^63" in fails(capsys, *train(files, "--seed", "99999999999999999999"))
-    generate = ("generate", "--model", str(model_folder))
+    generate = ("generate", "--model-name", str(model_folder))
     assert "expected at least 1" in fails(capsys, *generate, "--prompt", "x", "--samples", "0")
     picky = files / "picky"
     shutil.copytree(model_folder, picky)
     (picky / "chat_template.jinja").write_text("{{ raise_exception('roles must alternate') }}")
     (files / "chat.jsonl").write_text(json.dumps({"messages": [{"role": "user", "content": "hi"}]}))
-    message = fails(capsys, "generate", "--model", str(picky), "--prompts", str(files / "chat.jsonl"))
+    message = fails(capsys, "generate", "--model-name", str(picky), "--prompts", str(files / "chat.jsonl"))
     assert "roles must alternate" in message
 
 

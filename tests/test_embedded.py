@@ -59,7 +59,7 @@ def test_every_command_takes_the_embedded_model(
     answer = json.loads(capsys.readouterr().out.partition("{")[2].join(["{", ""]))
     assert answer["prompts"] == 8
     assert {"reward", "judge"} == set(answer["change"])
-    assert ppolm(["generate", "--model", "embedded", "--prompts", "embedded:test", "--max-new-tokens", "4"]) == 0
+    assert ppolm(["generate", "--model-name", "embedded", "--prompts", "embedded:test", "--max-new-tokens", "4"]) == 0
     assert ppolm(["sft", "--model-name", "embedded", *rows, "--output", "sft"]) == 1
     assert "already exists" in capsys.readouterr().err
 

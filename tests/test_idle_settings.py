@@ -141,3 +141,41 @@ def test_a_sweep_that_would_hold_no_prompts_out_is_refused_before_it_trains(
     config = make_config(prompts=str(tmp_path / "p.txt"), reward=("tests.conftest:spread",), judge="gold")
     with pytest.raises(ConfigError, match=r"eval_fraction 0\.1 of 6 prompts holds none out"):
         sweep_one(config)
+
+
+def test_a_sweep_whose_prompts_are_too_long_to_hold_any_out_is_refused_before_it_trains(
+    make_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten prompts would hold one out, but three of them are left out first."""
+    monkeypatch.setattr(PPOTrainer, "train", None)
+    (tmp_path / "p.txt").write_text("\n".join([*PROMPTS, "short", *(["long " * 100] * 3)]))
+    config = make_config(prompts=str(tmp_path / "p.txt"), reward=("tests.conftest:spread",), judge="gold")
+    with pytest.raises(ConfigError, match="no points to draw"):
+        sweep_one(config.changed(long_prompts="skip"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--kl-coefs"], "kl_coefs is empty"),
+        (["--kl-coefs", "0.1", "0.1"], "names a value twice"),
+        (["--kl-coefs", "0.1", "0.10000001"], "names a value twice"),
+        (["--steps", "0"], "max_steps is 0, expected at least 1"),
+        (["--eval-every", "-1"], "expected at least 1"),
+    ],
+)
+def test_a_sweep_that_could_draw_nothing_is_refused_before_it_trains(
+    flags: list[str], expected: str, tmp_path: Path, capsys: Any
+) -> None:
+    assert ppolm(["overopt", *flags, "--output", str(tmp_path / "sweep")]) == 1
+    assert expected in capsys.readouterr().err
+    assert not (tmp_path / "sweep").exists()
+
+
+def test_a_sweep_that_evaluates_less_often_than_it_trains_has_two_points(tmp_path: Path) -> None:
+    small = {"batch_size": 4, "minibatch_size": 4, "max_eval_prompts": 4, "tensorboard": False}
+    PPOConfig.from_yaml(DEMO).changed(**small).to_yaml(tmp_path / "small.yaml")
+    flags = ["overopt", "--config", str(tmp_path / "small.yaml"), "--kl-coefs", "0", "--steps", "1"]
+    assert ppolm([*flags, "--eval-every", "100", "--output", str(tmp_path / "sweep")]) == 0
+    (curve,) = json.loads((tmp_path / "sweep" / "overopt.json").read_text())
+    assert [row["step"] for row in curve["evaluations"]] == [0, 1]

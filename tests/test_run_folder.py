@@ -169,7 +169,7 @@ def test_eval_and_generate_read_a_run(
     assert len(first_answer.splitlines()) == 2
     assert ppolm([*generate, "--seed", "3"]) == 0
     assert capsys.readouterr().out == first_answer
-    greedy = ["generate", "--model", str(model_folder), "--adapter", str(run / "best"), "--prompt", "Hello"]
+    greedy = ["generate", "--model-name", str(model_folder), "--adapter", str(run / "best"), "--prompt", "Hello"]
     assert ppolm([*greedy, "--temperature", "0", "--max-new-tokens", "5", "--json", "--samples", "2"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert rows[0] == rows[1]

@@ -407,7 +407,7 @@ def test_skip_bad_rows_leaves_them_out_of_training_evaluation_and_generation(
     capsys.readouterr()
     assert ppolm(["eval", str(run), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["prompts"] == 6
-    generate = ["generate", "--model", str(model_folder), "--prompts", str(tmp_path / "p.jsonl"), "--json"]
+    generate = ["generate", "--model-name", str(model_folder), "--prompts", str(tmp_path / "p.jsonl"), "--json"]
     assert ppolm(generate) == 1
     assert ppolm([*generate, "--max-new-tokens", "2", "--skip-bad-rows"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 6

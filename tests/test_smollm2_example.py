@@ -22,5 +22,5 @@ def test_the_folder_is_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str
     smollm2.main(tmp_path / "model")
     capsys.readouterr()
     prompt = ["--prompt", "The capital of France is", "--temperature", "0", "--max-new-tokens", "4"]
-    assert ppolm(["generate", "--model", str(tmp_path / "model"), *prompt]) == 0
+    assert ppolm(["generate", "--model-name", str(tmp_path / "model"), *prompt]) == 0
     assert "Paris" in capsys.readouterr().out

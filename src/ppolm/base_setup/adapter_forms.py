@@ -15,6 +15,7 @@ from transformers.pytorch_utils import Conv1D
 from ppolm.base_setup.load_model import find_blocks
 from ppolm.base_setup.lora_linear import is_product
 from ppolm.config import ModelSettings, PPOConfig
+from ppolm.config.places import did_you_mean
 from ppolm.errors import ModelError
 from ppolm.messages import brief, reason
 
@@ -42,7 +43,8 @@ REWRITES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
 def read_adapter_config(folder: str | Path) -> LoraConfig:
     """The adapter's own config; raises for a folder that is no LoRA adapter we can train and switch."""
     if not (Path(folder) / "adapter_config.json").is_file():
-        raise ModelError(f"Adapter folder {folder} has no adapter_config.json. Give a folder saved by PEFT or ppolm.")
+        hint = did_you_mean(folder) or " Give a folder saved by PEFT or ppolm."
+        raise ModelError(f"Adapter folder {folder} has no adapter_config.json.{hint}")
     try:
         config = PeftConfig.from_pretrained(str(folder))
     except Exception as error:  # whatever comes of a field that is not what PEFT expects

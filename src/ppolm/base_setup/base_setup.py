@@ -38,7 +38,7 @@ class BaseModelSetup:
     """Base weights, tokenizer, device and precision. ``hidden_states`` runs the blocks, ``project`` gives logits."""
 
     def __init__(self, config: ModelSettings) -> None:
-        self.name = config.model_name
+        self.name = config.anchored().model_name
         self.device = resolve_device(config.device)
         source = model_path(self.name)
         self.dtype = resolve_dtype(

@@ -46,7 +46,7 @@ def multiplies_bfloat16() -> bool:
     Read from what the CPU says of itself, never timed: the same command must compute the same numbers twice. Where its
     best instructions crash, what is left was measured to be slower than float32.
     """
-    found = torch.cpu.get_capabilities()
+    found: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()  # torch before 2.11 does not tell
     announced = any(found.get(name, False) for name in ("avx512_bf16", "amx_bf16", "arm_bf16"))
     return announced and make_bfloat16_safe()
 

@@ -23,6 +23,7 @@ from ppolm.base_setup.capabilities import trying
 from ppolm.base_setup.load_model import find_blocks
 from ppolm.base_setup.lora_linear import fuse
 from ppolm.base_setup.trunk import Trunk, make_trunk
+from ppolm.config.places import absolute
 from ppolm.errors import ModelError
 from ppolm.messages import reason
 
@@ -79,7 +80,8 @@ class AdapterSet:
     def load(self, name: str, folder: str | Path) -> None:
         """An adapter from a PEFT folder."""
         trained_on = read_adapter_config(folder).base_model_name_or_path
-        if trained_on and trained_on != self.setup.name:  # shapes may fit all the same, and the numbers mean nothing
+        # On another base shapes may fit all the same, and the numbers mean nothing.
+        if trained_on and absolute(trained_on) != self.setup.name:
             log.warning("Adapter %s was trained on %s and is used on %s.", folder, trained_on, self.setup.name)
         before, inner = self._fingerprint(), self._name(name)
         try:

@@ -12,7 +12,7 @@ from pathlib import Path
 import tyro
 from tqdm import tqdm
 
-from ppolm.cli.settings import parse
+from ppolm.cli.settings import MachineArguments, parse
 from ppolm.config import PPOConfig
 from ppolm.data.load_rows import load_prompts
 from ppolm.data.prompts import Prompt, preview
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class EvalArguments:
+class EvalArguments(MachineArguments):
     """Measure a trained policy and its reference on the same held-out prompts with the same random numbers."""
 
     run: tyro.conf.Positional[str]
@@ -35,8 +35,6 @@ class EvalArguments:
     """Rewards to measure with. Default: those of the run."""
     judge: str | None = None
     """A second opinion beside the reward, in the same forms. Default: the run's."""
-    trust_remote_code: bool = False
-    """Let the run's model execute its own Python code, as the run did, though somebody else started the run."""
     samples: int = 3
     """Prompts to show with both answers."""
     json: bool = False
@@ -50,9 +48,10 @@ def main(argv: list[str]) -> None:
     from ppolm.runs.consent import ask_consent
     from ppolm.runs.run_folder import read_run_config
 
-    ask_consent(Path(arguments.run), read_run_config(Path(arguments.run)), argv, "eval")
-    runner = RunComparison(Path(arguments.run), arguments.policy, arguments.reward, arguments.judge)
-    prompts = prompts_to_use(Path(arguments.run), runner.config, arguments.prompts)
+    run = Path(arguments.run)
+    ask_consent(run, read_run_config(run), argv, "eval")
+    runner = RunComparison(run, arguments.policy, arguments.reward, arguments.judge, arguments.given())
+    prompts = prompts_to_use(run, runner.config, arguments.prompts)
     with tqdm(total=2, desc="measuring", unit="policy", disable=not sys.stderr.isatty()) as bar:
         (comparison,) = runner.compare(prompts, tick=bar.update)
     before, after = comparison.before.metrics, comparison.after.metrics

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
+import tyro
 from tqdm import tqdm
 
 from ppolm.cli.settings import MachineArguments, parse
 from ppolm.config import PPOConfig
 from ppolm.data.load_rows import load_prompts
-from ppolm.data.prompts import preview
+from ppolm.data.prompts import Prompt, as_prompts, preview
 from ppolm.errors import ConfigError
 from ppolm.messages import json_text, printable
 
@@ -31,14 +33,17 @@ class GenerateArguments(MachineArguments):
 
     run: str | None = None
     """Run folder: its base model, best adapter and sampling settings."""
-    model: str | None = None
+    model_name: Annotated[str | None, tyro.conf.arg(aliases=["--model"])] = None
     """Base model, instead of a run."""
     adapter: str | None = None
-    """PEFT adapter folder: with --model, or instead of the run's best."""
+    """PEFT adapter folder: with --model-name, or instead of the run's best."""
     prompt: tuple[str, ...] = ()
     """One or more prompts."""
     prompts: str | None = None
     """File or dataset with prompts."""
+    chat: Literal["auto", "yes", "no"] = "auto"
+    """Text prompts as what a user says in a chat, by the model's chat template. auto: as the run was trained; for a
+    bare model no, because many base models, which only continue text, have a template all the same."""
     skip_bad_rows: bool = False
     """A row of --prompts that cannot be used: left out and counted, instead of an error."""
     samples: int = 1
@@ -72,6 +77,8 @@ def main(argv: list[str]) -> None:
     from ppolm.rollout.sampling import Sampling
 
     config, adapter = config_and_adapter(arguments, argv)
+    if arguments.chat == "yes" or (arguments.chat == "auto" and trained_on_chats(adapter)):
+        prompts = [as_chat(prompt) for prompt in as_prompts(prompts)]
     adapters = AdapterSet(BaseModelSetup(config))
     if adapter is None:
         adapters.create("policy", new_lora_config(config, adapters.setup.causal_lm))  # a new adapter changes nothing
@@ -82,6 +89,21 @@ def main(argv: list[str]) -> None:
     batches = [prompts[start : start + PROMPTS_AT_ONCE] for start in range(0, len(prompts), PROMPTS_AT_ONCE)]
     for batch in tqdm(batches, desc="sampling", unit="batch", disable=len(batches) == 1 or not sys.stderr.isatty()):
         show(generator.generate(batch)[0], arguments.json)
+
+
+def trained_on_chats(adapter: str | None) -> bool:
+    """Whether the prompts of the run that an adapter comes from were chats; no, if it does not tell."""
+    try:
+        return adapter is not None and bool(json.loads((Path(adapter) / "best.json").read_text()).get("chat"))
+    except (OSError, ValueError, AttributeError):  # an adapter from elsewhere, or of an older run
+        return False
+
+
+def as_chat(prompt: Prompt) -> Prompt:
+    """Text as what a user says in a chat."""
+    if not isinstance(prompt.content, str):
+        return prompt
+    return dataclasses.replace(prompt, content=[{"role": "user", "content": prompt.content}])
 
 
 def show(texts: list[GeneratedText], as_json: bool) -> None:
@@ -99,15 +121,15 @@ def config_and_adapter(arguments: GenerateArguments, argv: Sequence[str]) -> tup
     from ppolm.runs.resume import find_best
     from ppolm.runs.run_folder import read_run_config
 
-    if (arguments.run is None) == (arguments.model is None):
-        raise ConfigError("Give either --run RUN or --model MODEL (with --adapter FOLDER if there is one).")
+    if (arguments.run is None) == (arguments.model_name is None):
+        raise ConfigError("Give either --run RUN or --model-name MODEL (with --adapter FOLDER if there is one).")
     adapter = arguments.adapter
     if arguments.run is not None:
         config = read_run_config(Path(arguments.run))
         ask_consent(Path(arguments.run), config, argv, "generate --run", rewards=False)
         adapter = adapter or str(find_best(Path(arguments.run)))
     else:
-        config = PPOConfig(model_name=str(arguments.model), max_new_tokens=64)
+        config = PPOConfig(model_name=str(arguments.model_name), max_new_tokens=64)
     given = {name: getattr(arguments, name) for name in ("max_new_tokens", "temperature", "top_k", "top_p")}
     changes = arguments.given() | {name: value for name, value in given.items() if value is not None}
     if changes.get("temperature") == 0:

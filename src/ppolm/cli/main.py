@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from ppolm import __version__
+from ppolm.cli.readers import outlive_readers
 from ppolm.errors import PpolmError
 from ppolm.messages import LONGEST_MESSAGE, brief, cut, printable, reason
 from ppolm.runs.stopping import Stopped, Stopping, ending_on_signals
@@ -25,6 +26,7 @@ COMMANDS = {
     "eval": "measure a trained policy beside its reference on held-out prompts",
     "generate": "sample from a trained policy or a bare model",
     "feedback": "judgements of people: import, export, statistics, and judging at the terminal",
+    "examples": "copy the examples, configs and documents that come with ppolm into a folder",
     "overopt": "sweep kl_coef and draw reward and judge against KL: where more reward stops being better",
 }
 
@@ -32,7 +34,12 @@ COMMANDS = {
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit with its status."""
     argv = list(sys.argv[1:] if arguments is None else arguments)
-    sys.exit(run(argv))
+    outlive_readers()
+    try:
+        status = run(argv)
+    finally:  # here, where a reader that has gone is no error; Python's own flush at the end comes too late
+        sys.stdout.flush()
+    sys.exit(status)
 
 
 def run(argv: list[str]) -> int:

@@ -11,7 +11,7 @@ from ppolm.cli.settings import parse
 from ppolm.config import PPOConfig
 from ppolm.data.load_rows import load_prompts
 from ppolm.embedded import DEMO
-from ppolm.errors import ConfigError
+from ppolm.errors import ConfigError, RunFolderError
 from ppolm.runs.claim import claim_numbered
 from ppolm.runs.output_folder import claim_result
 
@@ -46,7 +46,9 @@ def main(argv: list[str]) -> None:
     config = PPOConfig.from_yaml(arguments.config or DEMO)
     if config.judge is None or config.prompts is None:
         raise ConfigError(f"{arguments.config} needs a judge (a reward that is not trained on) and prompts.")
-    if len(set(arguments.kl_coefs)) < max(1, len(arguments.kl_coefs)):
+    if not arguments.kl_coefs:
+        raise ConfigError("kl_coefs is empty, so there is nothing to try. Give at least one weight of the KL penalty.")
+    if len({f"{kl_coef:g}" for kl_coef in arguments.kl_coefs}) < len(arguments.kl_coefs):  # as folders are named
         raise ConfigError(f"kl_coefs names a value twice: {arguments.kl_coefs}.")
     if arguments.eval_every < 1:
         raise ConfigError(f"eval_every is {arguments.eval_every}, expected at least 1: evaluations are the points.")
@@ -67,7 +69,7 @@ def sweep(config: PPOConfig, arguments: OveroptArguments, folder: Path) -> None:
             kl_coef=kl_coef,
             adaptive_kl=False,
             max_steps=arguments.steps,
-            num_epochs=10**6,  # max_steps ends the run
+            num_epochs=None,  # max_steps ends the run
             eval_every=arguments.eval_every,
             seed=arguments.seed,
             stop_on_alarm=False,
@@ -85,6 +87,7 @@ def sweep_one(config: PPOConfig) -> Curve:
     import sys
 
     from ppolm.ppo_trainer import PPOTrainer
+    from ppolm.ppo_trainer.prompt_schedule import plan_prompts
     from ppolm.runs.metrics_log import read_metrics
     from ppolm.runs.overopt_report import Curve
 
@@ -92,10 +95,14 @@ def sweep_one(config: PPOConfig) -> Curve:
     split, skip_bad = config.dataset_split, config.skip_bad_rows
     prompts = load_prompts(str(config.prompts), split, skip_bad)
     held_out = None if config.eval_prompts is None else load_prompts(config.eval_prompts, split, skip_bad)
-    if held_out is None and not int(len(prompts) * config.eval_fraction):
+    trainer = PPOTrainer(config)
+    if not plan_prompts(config, trainer.generator, prompts, None, held_out).held_out:
         raise ConfigError(
             f"eval_fraction {config.eval_fraction:g} of {len(prompts)} prompts holds none out, so there would be no "
             "points to draw. Raise it, or give eval_prompts."
         )
-    results = PPOTrainer(config).train(prompts, config.num_epochs, eval_prompts=held_out)
-    return Curve(config.kl_coef, read_metrics(results.run_dir, "eval"))
+    results = trainer.train(prompts, config.num_epochs, eval_prompts=held_out)
+    evaluations = read_metrics(results.run_dir, "eval")
+    if not evaluations:
+        raise RunFolderError(f"{results.run_dir}/metrics.jsonl holds no evaluations to draw. Is the disk full?")
+    return Curve(config.kl_coef, evaluations)

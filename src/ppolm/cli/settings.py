@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
 
+from ppolm.cli.recipe import read_given, recipe_note, train_recipe
 from ppolm.config import PPOConfig, SupervisedConfig
 from ppolm.data.world.rows import EMBEDDED
 from ppolm.embedded import RECIPES
@@ -35,7 +36,7 @@ class TrainArguments:
 
     settings: Annotated[PPOConfig, tyro.conf.arg(name="")]
     config: str | None = None
-    """YAML file with settings. Examples are in configs/."""
+    """YAML file with settings; `ppolm examples DIR` copies some. Files it names are looked for beside it first."""
     resume: str | None = None
     """Run folder (its newest checkpoint) or checkpoint folder to go on from, bit for bit."""
     estimate: bool = False
@@ -61,21 +62,23 @@ class MachineArguments:
 
 def parse_train(argv: Sequence[str]) -> TrainArguments:
     """Flags over YAML over defaults."""
-    config, resume = _value_of("--config", argv), _value_of("--resume", argv)
-    if config is not None:
-        settings = PPOConfig.from_yaml(config)
-    elif resume is not None:
+    given = read_given(argv)
+    by_recipe = given.config is None and given.resume is None and given.model_name == EMBEDDED
+    if given.config is not None:
+        settings = PPOConfig.from_yaml(given.config)
+    elif given.resume is not None:
         from ppolm.runs.resume import run_of
         from ppolm.runs.run_folder import read_run_config
 
-        settings = read_run_config(run_of(Path(resume)))
-    elif _value_of("--model-name", argv) == EMBEDDED:
-        settings = PPOConfig.from_yaml(RECIPES["ppolm train"])
-        if _value_of("--eval-every", argv) == "0":  # who wants no evaluations has not asked for the recipe's judge
-            settings = settings.changed(eval_every=0)
+        settings = read_run_config(run_of(Path(given.resume)))
     else:
-        settings = PPOConfig()
-    return parse(TrainArguments, "ppolm train", argv, TrainArguments(settings, config, resume))
+        settings = train_recipe(given) if by_recipe else PPOConfig()
+    default = TrainArguments(settings, given.config, given.resume)
+    arguments = parse(TrainArguments, "ppolm train", argv, default)
+    note = recipe_note(given, arguments.settings) if by_recipe and given.own_prompts else ""
+    if note:
+        print(note, file=sys.stderr)
+    return arguments
 
 
 def parse(kind: type[T], program: str, argv: Sequence[str], default: Any = None) -> T:
@@ -93,12 +96,13 @@ def parse(kind: type[T], program: str, argv: Sequence[str], default: Any = None)
 
 def parse_supervised(kind: type[S], program: str, argv: Sequence[str]) -> tuple[S, OutputFolder]:
     """Flags over YAML (or what --resume was started with) over defaults; and the folder for the result."""
-    file, resume = _value_of("--config", argv), _value_of("--resume", argv)
+    given = read_given(argv)
+    file, resume = given.config, given.resume
     if resume is not None and file is not None:
         raise ConfigError("--resume goes on with the settings it was started with. Leave --config out.")
     if resume is not None:
         settings = read_settings(kind, Path(resume))
-    elif file is None and _value_of("--model-name", argv) == EMBEDDED:
+    elif file is None and given.model_name == EMBEDDED:
         settings = kind.from_yaml(RECIPES[program])
     else:
         settings = kind() if file is None else kind.from_yaml(file)
@@ -121,15 +125,3 @@ def parse_supervised(kind: type[S], program: str, argv: Sequence[str]) -> tuple[
 
         ask_consent(Path(resume), config, argv, f"{program.removeprefix('ppolm ')} --resume")
     return config, OutputFolder(config, Path(config.output), None if resume is None else Path(resume))
-
-
-def _value_of(flag: str, argv: Sequence[str]) -> str | None:
-    """The value of ``--flag value`` or ``--flag=value``: it decides the defaults that tyro starts from."""
-    for position, argument in enumerate(argv):
-        if argument == flag:
-            if position + 1 == len(argv):
-                raise ConfigError(f"{flag} needs a value after it.")
-            return argv[position + 1]
-        if argument.startswith(f"{flag}="):
-            return argument.removeprefix(f"{flag}=")
-    return None

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
+from ppolm.config.places import anchored
 from ppolm.config.validation import check_ranges, coerce_types, reject_unknown_keys
 from ppolm.config.yaml_io import read_yaml, write_yaml
 
@@ -80,8 +81,16 @@ class ModelSettings:
 
     @classmethod
     def from_yaml(cls: type[Settings], path: str | Path) -> Settings:
-        """Read a YAML file; settings it does not name keep their defaults."""
-        return cls.from_dict(read_yaml(path))
+        """Read a YAML file; settings it does not name keep their defaults.
+
+        Files and folders that it names are looked for beside it first, then in the current folder.
+        """
+        return cls.from_dict(anchored(read_yaml(path), Path(path).parent))
+
+    def anchored(self: Settings) -> Settings:
+        """The same settings, with absolute paths for all files and folders they name: for what is stored with a run."""
+        values = anchored({field.name: getattr(self, field.name) for field in dataclasses.fields(self)})
+        return dataclasses.replace(self, **values)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as YAML and JSON can hold them."""

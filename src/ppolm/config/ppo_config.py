@@ -158,10 +158,10 @@ class PPOConfig(ModelSettings):
     """Held-out prompts used at most."""
     long_prompts: Literal["error", "skip"] = "error"
     """A prompt that leaves no room for max_new_tokens in the model's context: an error, or left out and counted."""
-    num_epochs: int = 1
-    """Passes over the training prompts."""
+    num_epochs: int | None = None
+    """Passes over the training prompts. None: as many as max_steps needs, or one if that is not set either."""
     max_steps: int | None = None
-    """Stop after this many PPO steps even if the epochs are not over."""
+    """PPO steps of the run; fewer if num_epochs is set and over before."""
 
     # ---- Evaluation -------------------------------------------------------------------------------------------------
     eval_every: int = 10

@@ -50,7 +50,7 @@ def _coerce(name: str, value: Any, hint: Any) -> Any:
             raise ConfigError(f"{name} is {brief(value)}, expected one of: {', '.join(map(str, get_args(hint)))}.")
         return value
     if origin is tuple:
-        items = (value,) if isinstance(value, (str, int, float)) else value
+        items = () if value is None else (value,) if isinstance(value, (str, int, float)) else value
         if not isinstance(items, (list, tuple)):
             raise ConfigError(f"{name} is {brief(value)}, expected a list.")
         return tuple(_coerce(name, item, get_args(hint)[0]) for item in items)

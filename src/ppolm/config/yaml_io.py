@@ -59,7 +59,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
             )
         values = _load(content.decode("utf-8-sig"))
     except FileNotFoundError:
-        raise ConfigError(f"Config file {path} does not exist. Example configs are in configs/.") from None
+        raise ConfigError(f"Config file {path} does not exist. `ppolm examples DIR` copies example configs.") from None
     except IsADirectoryError:
         raise ConfigError(f"Config file {path} is a folder. Give the YAML file itself.") from None
     except OSError as error:

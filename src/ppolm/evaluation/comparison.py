@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -64,10 +65,18 @@ class Comparison:
 class RunComparison:
     """Loads a run once, and compares its policy with its reference as often as asked."""
 
-    def __init__(self, run: Path, which: str = "best", reward: Sequence[str] = (), judge: str | None = None) -> None:
+    def __init__(
+        self,
+        run: Path,
+        which: str = "best",
+        reward: Sequence[str] = (),
+        judge: str | None = None,
+        machine: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        """``machine`` are settings of device and precision that take the place of the run's."""
         self.config = read_run_config(run)
         self.policy, self.value, state = policy_folders(run, which)
-        asked: dict[str, Any] = {"reward": list(reward), "reward_weights": []} if reward else {}
+        asked: dict[str, Any] = {**machine, **({"reward": list(reward), "reward_weights": []} if reward else {})}
         if judge:  # this is an evaluation, even of a run that made none
             asked |= {"judge": judge, "eval_every": max(1, self.config.eval_every)}
         self.trainer = PPOTrainer(self.config.changed(**asked))

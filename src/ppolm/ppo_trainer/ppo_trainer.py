@@ -55,6 +55,7 @@ class PPOTrainer:
 
         ``evaluator`` makes an Evaluator of this trainer and the held-out prompts, once ``train`` knows them.
         """
+        config = config.anchored()  # what is noted with a run is found from any folder
         if reward is not None:
             reward = named_rewards(reward)
             config = dataclasses.replace(config, reward=tuple(reward))

@@ -75,11 +75,13 @@ def seeded(*numbers: int) -> torch.Generator:
 
 
 def plan_prompts(
-    config: PPOConfig, generator: Generator, prompts: Sequence[Any], num_epochs: int, eval_prompts: Sequence[Any] | None
+    config: PPOConfig,
+    generator: Generator,
+    prompts: Sequence[Any],
+    num_epochs: int | None,
+    eval_prompts: Sequence[Any] | None,
 ) -> PromptSchedule:
     """Check all prompts before the first step, and hold some out if no evaluation prompts are given."""
-    if num_epochs < 1:
-        raise DataError(f"num_epochs is {num_epochs}, expected at least 1.")
     train, held_out = different_prompts(_fitting(as_prompts(prompts), config, generator)), list[Prompt]()
     if config.eval_every and eval_prompts is not None:
         given = different_prompts(_fitting(as_prompts(eval_prompts), config, generator))
@@ -89,6 +91,7 @@ def plan_prompts(
         train, held_out = _draw(train, held_out_prompts(train, config), seeded(config.seed, -1))
     if config.eval_every:
         _warn_of_few(held_out, config, given=eval_prompts is not None)
+    num_epochs = passes(num_epochs, config, len(train))
     if num_epochs * len(train) < config.prompts_per_step:
         log.warning(
             "%d prompts do not fill a batch of %d; num_epochs can be raised",
@@ -96,6 +99,23 @@ def plan_prompts(
             config.prompts_per_step,
         )
     return PromptSchedule(train, held_out, config.prompts_per_step, num_epochs, config.max_steps, config.seed)
+
+
+def passes(num_epochs: int | None, config: PPOConfig, prompts: int) -> int:
+    """Passes over ``prompts`` prompts: those that somebody chose, or as many as ``max_steps`` needs, or one."""
+    if num_epochs is None:
+        return 1 if config.max_steps is None else -(-config.max_steps * config.prompts_per_step // prompts)
+    if num_epochs < 1:
+        raise DataError(f"num_epochs is {num_epochs}, expected at least 1.")
+    steps = -(-num_epochs * prompts // config.prompts_per_step)
+    if config.max_steps is not None and steps < config.max_steps:
+        log.warning(
+            "the run ends after %d steps, not max_steps %d: num_epochs is %d. Leave num_epochs out, or raise it.",
+            steps,
+            config.max_steps,
+            num_epochs,
+        )
+    return num_epochs
 
 
 def different_prompts(prompts: Sequence[Prompt]) -> list[Prompt]:

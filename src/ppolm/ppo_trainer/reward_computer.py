@@ -8,11 +8,12 @@ from typing import Any
 
 from torch import Tensor
 
-from ppolm.data.prompts import as_prompts
+from ppolm.data.prompts import Prompt, as_prompts
 from ppolm.errors import RewardError
 from ppolm.reward_kl.reward_adjuster import Score
 from ppolm.reward_kl.reward_normalizer import RewardNormalizer, total
 from ppolm.rewards.build import weighted_sum
+from ppolm.rewards.function_reward import FunctionReward
 from ppolm.rewards.protocol import Reward, scores_or_errors
 from ppolm.rollout.generated_text import GeneratedText
 
@@ -46,6 +47,13 @@ class RewardComputer:
         """Scores replaced by default_reward so far."""
         self.unanswered = dict.fromkeys(self.rewards, 0)
         """Failed scores of each reward that has not given a single good one yet."""
+
+    def expect_prompts(self, prompts: Sequence[Prompt]) -> None:
+        """Raise before the first step if a function asks for a data column that no prompt has."""
+        names = {name for prompt in prompts for name in prompt.columns} - TAKEN
+        for reward in self.rewards.values():
+            if isinstance(reward, FunctionReward):
+                reward.expect_columns(names)
 
     def compute_rewards(self, prompts: Sequence[Any], texts: Sequence[str] | None = None) -> list[Score]:
         """A score per response. Responses of a Generator know their prompts, so ``compute_rewards(texts)`` will do."""

@@ -19,6 +19,7 @@ from ppolm.evaluation.verdict import Convergence, judge, judge_run
 from ppolm.ppo_trainer.progress import Progress
 from ppolm.ppo_trainer.prompt_schedule import plan_prompts
 from ppolm.ppo_trainer.results import TrainingResults
+from ppolm.ppo_trainer.reward_computer import RewardComputer
 from ppolm.ppo_trainer.rollback import Snapshot
 from ppolm.ppo_trainer.trainer_state import load_state, save_state, scale_state
 from ppolm.rollout.generated_text import sample_rows
@@ -71,7 +72,7 @@ class TrainingRun:
         self,
         trainer: PPOTrainer,
         prompts: Sequence[Any],
-        num_epochs: int,
+        num_epochs: int | None,
         eval_prompts: Sequence[Any] | None,
         resume: str | Path | None,
         claim: Claim,
@@ -94,6 +95,9 @@ class TrainingRun:
         trainer.total_steps = self.schedule.total_steps
         make_evaluator = trainer.make_evaluator or Evaluator
         self.evaluator = make_evaluator(trainer, self.schedule.held_out) if self.schedule.held_out else None
+        for rewards in (trainer.reward_computer, self.evaluator.judge if self.evaluator else None):
+            if isinstance(rewards, RewardComputer):
+                rewards.expect_prompts([*self.schedule.train, *self.schedule.held_out])
         self.metrics: list[dict[str, Any]] = []
         why = "there are no evaluation prompts" if self.config.eval_every else "eval_every is 0"
         self.convergence = Convergence("not evaluated", (why,))
@@ -264,7 +268,8 @@ class TrainingRun:
         def fill(folder: Path) -> None:
             self.trainer.models.policy.save(folder)
             self.trainer.models.value.save(folder / "value")
-            (folder / "best.json").write_text(json.dumps(about | scale_state(self.trainer), indent=1))
+            facts = {"chat": not any(isinstance(prompt.content, str) for prompt in self.schedule.train)}
+            (folder / "best.json").write_text(json.dumps(about | facts | scale_state(self.trainer), indent=1))
 
         self.folder.save_best(fill)
 

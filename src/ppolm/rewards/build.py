@@ -37,7 +37,16 @@ def build_rewards(
     """The user's own rewards if there are any, else the configured ones, by name."""
     if own is not None:
         return {name: FunctionReward(function, name, config.reward_timeout) for name, function in own.items()}
-    return {name: build_reward(name, config, reward_model) for name in config.reward}
+    return {
+        label: build_reward(name, config, reward_model)
+        for label, name in zip(labels(config.reward), config.reward, strict=True)
+    }
+
+
+def labels(names: Sequence[str]) -> list[str]:
+    """What metrics call rewards: functions in files without the folder, unless two would be called the same."""
+    short = [name if "://" in name else name.rpartition("/")[2] for name in names]
+    return [label if short.count(label) == 1 else name for label, name in zip(short, names, strict=True)]
 
 
 def build_reward(name: str, config: PPOConfig, reward_model: RewardModel | RewardEnsemble | None) -> Reward:

@@ -7,7 +7,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +38,19 @@ class FunctionReward:
             self.refuses |= {*function.keywords, *fixed}
         by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
         self.takes = {parameter.name for parameter in parameters if parameter.kind in by_name}
+        needed = {p.name for p in parameters if p.kind in by_name and p.default is p.empty}
+        self.needs = needed - {p.name for p in positional[:2]}
+        """Columns that it cannot be called without."""
+        self.known: frozenset[str] = frozenset()
+        """Columns of the data, once a run has told: a batch in which no row has one of them gets None for each."""
 
     def __call__(self, prompts: Sequence[Any], responses: Sequence[str], **columns: Sequence[Any]) -> Any:
         """The function's own answer; what it raises is passed on, a call that takes too long is an error."""
+        rows = dict.fromkeys(self.needs & self.known, [None] * len(responses))
+        columns = rows | columns
+        missing = self.needs - columns.keys()
+        if missing:
+            raise RewardCallError(self._lacks(missing, columns))
         allowed = {name: values for name, values in columns.items() if name not in self.refuses}
         wanted = {name: values for name, values in allowed.items() if self.takes_all or name in self.takes}
         try:
@@ -52,6 +62,20 @@ class FunctionReward:
             raise
         except BaseException as error:  # exit() inside a reward must not end the run as if all were well
             raise RewardCallError(f"Reward {self.name} tried to end the program ({error!r}).") from error
+
+    def expect_columns(self, names: Collection[str]) -> None:
+        """Take note of the columns that the data have; raise if there is not what the function asks for."""
+        self.known = frozenset(names)
+        if self.needs - self.known:
+            raise RewardError(self._lacks(self.needs - self.known, names))
+
+    def _lacks(self, missing: Collection[str], names: Collection[str]) -> str:
+        column = min(missing)
+        return (
+            f"Reward {self.name} asks for the column {column!r}, which the data does not have. Its columns beside "
+            f"the prompt: {', '.join(sorted(names)) or 'none'}. Add the column, or let the function do without: "
+            f"{column}=None."
+        )
 
 
 def load_function(spec: str) -> Callable[..., Any]:

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from ppolm.config import RewardConfig, SFTConfig, SupervisedConfig
+from ppolm.config.places import did_you_mean
 from ppolm.errors import ConfigError, RunFolderError
 from ppolm.runs.atomic import explained, tidy, write_file
 from ppolm.runs.claim import Claim
@@ -38,8 +39,9 @@ def read_settings(kind: type[S], folder: Path) -> S:
             _remove_remains(folder)
             raise RunFolderError(f"{folder} is finished: there is nothing to go on with. It is ready to use.")
         others = [file.removesuffix("-settings.yaml") for file in SETTINGS.values() if (folder / file).is_file()]
-        hint = f"It is one of `ppolm {others[0]}`." if others else "Give the folder of --output."
-        raise RunFolderError(f"{folder} holds no interrupted training of this kind (no {SETTINGS[kind]}). {hint}")
+        hint = f" It is one of `ppolm {others[0]}`." if others else did_you_mean(folder)
+        found = f"{folder} holds no interrupted training of this kind (no {SETTINGS[kind]})."
+        raise RunFolderError(found + (hint or " Give the folder of --output."))
     return dataclasses.replace(kind.from_yaml(folder / SETTINGS[kind]), output=str(folder))
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ppolm.config import ModelSettings
+from ppolm.config.places import anchored
 from ppolm.errors import RunFolderError
 
 MAY_CHANGE = frozenset(
@@ -26,7 +27,7 @@ def refuse_changes(
     saved: Mapping[str, Any], config: ModelSettings, where: Path, may_change: frozenset[str] = MAY_CHANGE
 ) -> None:
     """Raise if the configuration differs from a saved one in anything that changes the numbers of a step."""
-    wanted = config.to_dict()
+    wanted, saved = config.anchored().to_dict(), anchored(saved)  # the same place may be written in several ways
     changed = [
         f"{name} {saved.get(name)!r} -> {wanted[name]!r}"
         for name in wanted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ppolm.config.places import did_you_mean
 from ppolm.errors import RunFolderError
 from ppolm.runs.atomic import standing_folder, standing_names, verify_folder
 from ppolm.runs.run_folder import holds_run, read_run_config
@@ -24,7 +25,7 @@ def find_checkpoint(path: Path) -> tuple[Path, Path]:
             raise RunFolderError(f"Run {path} has no checkpoint to go on from. {_again(path)}")
         checkpoint = standing_folder(path / "checkpoints" / found[-1])
     elif not path.is_dir():
-        raise RunFolderError(f"Checkpoint {path} does not exist.")
+        raise RunFolderError(f"Checkpoint {path} does not exist.{did_you_mean(path)}")
     try:
         verify_folder(checkpoint)
     except RunFolderError as error:

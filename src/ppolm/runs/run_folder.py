@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ppolm.config import PPOConfig
+from ppolm.config.places import did_you_mean
 from ppolm.config.yaml_io import read_yaml
 from ppolm.errors import ConfigError, RunFolderError
 from ppolm.runs.atomic import explained, tidy, verify_folder, write_file, write_folder
@@ -172,7 +173,8 @@ def read_run_config(path: Path) -> PPOConfig:
     """The configuration a run was started with."""
     if not (path / "config.yaml").is_file():
         raise RunFolderError(
-            f"{path} is not a run folder: it has no config.yaml. Give a folder that ppolm train wrote."
+            f"{path} is not a run folder: it has no config.yaml."
+            f"{did_you_mean(path) or ' Give a folder that ppolm train wrote.'}"
         )
     try:
         return PPOConfig.from_stored(read_yaml(path / "config.yaml"))

@@ -52,6 +52,7 @@ class SupervisedTrainer(Generic[Row]):
     def __init__(
         self, config: SupervisedConfig, model: BaseModel, rows: Sequence[Row], held_out: Sequence[Row] | None
     ) -> None:
+        config = config.anchored()  # what is noted with a training is found from any folder
         self.config, self.model = dataclasses.replace(config, dtype=model.setup.precision["weights"]), model
         self.random = torch.Generator().manual_seed(config.seed)
         self.rows, self.held_out = split_rows(list(rows), held_out, config, self.prompt_key, self.random)

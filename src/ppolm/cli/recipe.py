@@ -1,0 +1,58 @@
+"""The defaults that flags are laid over: a YAML file, a resumed run, or the recipe of the embedded model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import tyro
+
+from ppolm.config import PPOConfig
+from ppolm.data.world.rows import EMBEDDED
+from ppolm.embedded import RECIPES
+
+HELP = ("-h", "--help")
+
+
+@dataclass(frozen=True)
+class Given:
+    """The flags that decide which defaults the others have."""
+
+    config: str | None = None
+    resume: str | None = None
+    model_name: str | None = None
+    prompts: str | None = None
+    eval_every: int | None = None
+
+    @property
+    def own_prompts(self) -> bool:
+        """Whether prompts are given that are not posts of the embedded world."""
+        return self.prompts is not None and self.prompts.partition(":")[0] != EMBEDDED
+
+
+def read_given(argv: Sequence[str]) -> Given:
+    """Read by tyro itself, as it reads all flags afterwards: whatever spelling it takes there, it takes here."""
+    words = [word for word in argv if word not in HELP]  # whose answer shows the defaults that are decided here
+    return tyro.cli(Given, args=words, return_unknown_args=True)[0]
+
+
+def train_recipe(given: Given) -> PPOConfig:
+    """The demo's settings for the embedded model, without those that do not fit what else is given."""
+    settings = PPOConfig.from_yaml(RECIPES["ppolm train"])
+    if given.own_prompts:  # its evaluation posts are of another world, which is all that its judge knows
+        settings = settings.changed(prompts=None, eval_prompts=None, judge=None)
+    if given.eval_every == 0:  # who wants no evaluations has not asked for the recipe's judge
+        settings = settings.changed(eval_every=0)
+    return settings
+
+
+def recipe_note(given: Given, config: PPOConfig) -> str:
+    """What own prompts on the embedded model are measured with, since most of the recipe is for its own posts."""
+    parts = []
+    if config.eval_every and config.eval_prompts is None:
+        parts.append(f"{config.eval_fraction:.0%} of them are held out (not embedded:validation)")
+    if config.judge is None:
+        parts.append("no judge (gold knows that world alone)")
+    if "model" in config.reward and not config.reward_model:
+        parts.append("scores by the embedded reward model, which learned from that world (--reward names another)")
+    return f"note: {given.prompts} is not of the embedded world: {'; '.join(parts)}." if parts else ""

@@ -1,0 +1,86 @@
+"""Files and folders that settings name: found again from any folder, and guessed when they are not where they are said.
+
+A run is used from other folders than it was started in, so what it stores is absolute. Names that are no places stay:
+those on the Hub, ``embedded``, rewards such as ``model`` or ``http://...``, modules.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ppolm.data.world.rows import EMBEDDED
+
+FOLDERS = frozenset({"model_name", "sft_adapter", "reward_model"})
+"""Settings that name folders."""
+SOURCES = frozenset({"prompts", "eval_prompts", "data", "eval_data", "test_data", "reference_data"})
+"""Settings that name data: files, or folders of a dataset."""
+REWARDS = frozenset({"reward", "judge"})
+"""Settings that may name a function in a file."""
+RUNS = Path("runs")
+"""Where results are unless somebody says otherwise."""
+
+
+def anchored(values: Mapping[str, Any], base: Path | None = None) -> dict[str, Any]:
+    """Settings with absolute paths for all that exists below ``base`` (None: the current folder)."""
+    return {name: _anchored_setting(name, value, values, base or Path.cwd()) for name, value in values.items()}
+
+
+def _anchored_setting(name: str, value: Any, values: Mapping[str, Any], base: Path) -> Any:
+    if isinstance(value, (list, tuple)):
+        return type(value)(_anchored_setting(name, item, values, base) for item in value)
+    if not isinstance(value, str) or "://" in value:
+        return value
+    if name in FOLDERS:
+        return value if value == EMBEDDED else absolute(value, base)
+    if name in SOURCES:
+        return value if value.partition(":")[0] == EMBEDDED else _with_ending(value, base)
+    if name in REWARDS:  # a module may have the name of a folder, so only files are places
+        return _with_ending(value, base) if value.rpartition(":")[0].endswith(".py") else value
+    asked = (*_several(values.get("reward")), values.get("judge"))
+    if name == "feedback_store" and "human" in asked:  # it may not exist yet
+        return _path(value, base)
+    return value
+
+
+def absolute(name: str, base: Path | None = None) -> str:
+    """A name as an absolute path if it is a place; else as it is."""
+    path = _path(name, base or Path.cwd())
+    return path if name.strip() and os.path.exists(path) else name
+
+
+def _with_ending(name: str, base: Path) -> str:
+    """The same for a name that may end in ``:split`` or ``:function``."""
+    whole = absolute(name, base)
+    place, colon, ending = name.rpartition(":")
+    return whole if whole != name or not place else f"{absolute(place, base)}{colon}{ending}"
+
+
+def _path(name: str, base: Path) -> str:
+    return os.path.abspath(base / Path(name).expanduser())
+
+
+def _several(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, (list, tuple)) else (value,)
+
+
+def did_you_mean(path: str | Path) -> str:
+    """A sentence that guesses which folder was meant by one that does not exist; empty if there is none like it."""
+    if os.path.exists(path):
+        return ""
+    missing, below = Path(path), RUNS / path
+    if os.path.isdir(below):
+        return f" Did you mean {below}?"
+    parent = RUNS if str(missing.parent) == "." else missing.parent
+    near = difflib.get_close_matches(missing.name, _folders(parent), n=1)
+    return f" Did you mean {parent / near[0]}?" if near else ""
+
+
+def _folders(parent: Path) -> list[str]:
+    try:
+        return [entry.name for entry in os.scandir(parent) if entry.is_dir()]
+    except OSError:
+        return []
