@@ -65,8 +65,8 @@ def test_a_run_of_somebody_else_does_not_run_its_reward(
     assert ppolm(list(command)) == 1
     message = capsys.readouterr().err
     assert "was not started here by you" in message
-    assert "the Python code of mine.py:score" in message
-    assert "runs/run --reward mine.py:score" in message
+    assert f"the Python code of {Path('mine.py').resolve()}:score" in message
+    assert f"runs/run --reward {Path('mine.py').resolve()}:score" in message
     assert not Path("ran").exists()
     assert ppolm([*command, "--reward", "mine.py:score"]) == 0, "what the message says works"
     assert Path("ran").exists()
@@ -88,15 +88,13 @@ def test_code_that_was_put_into_ones_own_run_later_is_asked_for(run: Path, capsy
     assert not Path("ran").exists()
 
 
-def test_the_same_path_in_another_folder_is_another_file(
-    run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any
+def test_the_file_that_was_agreed_to_runs_and_not_its_namesake_in_another_folder(
+    run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    shutil.copy("../mine.py", "mine.py")
-    assert ppolm(["eval", "../runs/run", "--prompts", "../prompts.txt"]) == 1
-    assert "mine.py:score" in capsys.readouterr().err
-    assert not Path("ran").exists()
+    Path("mine.py").write_text("raise RuntimeError('another file')\n")
+    assert ppolm(["eval", "../runs/run", "--prompts", "../prompts.txt"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -140,7 +138,7 @@ def test_without_a_home_to_keep_a_key_in_code_is_asked_for_and_the_flag_works(
     else:
         monkeypatch.setenv("XDG_STATE_HOME", "/proc/nowhere")
     assert ppolm(list(EVAL)) == 1
-    assert "--reward mine.py:score" in capsys.readouterr().err
+    assert f"--reward {Path('mine.py').resolve()}:score" in capsys.readouterr().err
     assert ppolm([*EVAL, "--reward=mine.py:score"]) == 0
     seal(run, PPOConfig(reward=("mine.py:score",)))  # does nothing, and raises nothing
 

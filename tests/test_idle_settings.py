@@ -137,18 +137,18 @@ def test_a_sweep_takes_a_config_that_adapts_its_coefficient_and_needs_evaluation
 def test_a_sweep_that_would_hold_no_prompts_out_is_refused_before_it_trains(
     make_config: MakeConfig, tmp_path: Path
 ) -> None:
-    (tmp_path / "p.txt").write_text("\n".join(PROMPTS))
+    (tmp_path / "p.txt").write_text("\n".join(PROMPTS[:3]))
     config = make_config(prompts=str(tmp_path / "p.txt"), reward=("tests.conftest:spread",), judge="gold")
-    with pytest.raises(ConfigError, match=r"eval_fraction 0\.1 of 6 prompts holds none out"):
+    with pytest.raises(ConfigError, match=r"eval_fraction 0\.1 of 3 prompts holds none out"):
         sweep_one(config)
 
 
 def test_a_sweep_whose_prompts_are_too_long_to_hold_any_out_is_refused_before_it_trains(
     make_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ten prompts would hold one out, but three of them are left out first."""
+    """Six prompts would hold one out, but three of them are left out first."""
     monkeypatch.setattr(PPOTrainer, "train", None)
-    (tmp_path / "p.txt").write_text("\n".join([*PROMPTS, "short", *(["long " * 100] * 3)]))
+    (tmp_path / "p.txt").write_text("\n".join([*PROMPTS[:3], *(f"{number} " + "long " * 100 for number in range(3))]))
     config = make_config(prompts=str(tmp_path / "p.txt"), reward=("tests.conftest:spread",), judge="gold")
     with pytest.raises(ConfigError, match="no points to draw"):
         sweep_one(config.changed(long_prompts="skip"))

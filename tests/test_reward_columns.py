@@ -39,7 +39,7 @@ def test_a_column_that_is_not_there_is_named_before_the_first_step(
     assert not Path(config.output_dir).exists()
     judged = make_config(eval_every=1, judge=f"{__name__}:with_title")
     with pytest.raises(RewardError, match="asks for the column 'title'"):
-        PPOTrainer(judged, reward=spread).train(ROWS, eval_prompts=ROWS)
+        PPOTrainer(judged, reward=spread).train(ROWS[:1], eval_prompts=ROWS[1:])
 
 
 def test_a_single_step_names_the_column_too(make_config: MakeConfig) -> None:

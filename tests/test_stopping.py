@@ -26,6 +26,7 @@ from tests.test_resume import STATEFUL, assert_same_run
 from tests.test_supervised_resume import trainer as supervised
 
 MakeConfig = Callable[..., PPOConfig]
+MANY_PROMPTS = [*PROMPTS, *(f"Now {prompt}" for prompt in PROMPTS)]
 
 
 def send(number: int) -> None:
@@ -106,17 +107,17 @@ def test_a_stopped_run_is_saved_reported_and_resumed_to_the_last_bit(
         return spread(prompts, responses)
 
     settings: dict[str, Any] = STATEFUL | {"checkpoint_every": 5}
-    whole = PPOTrainer(make_config(**settings, run_name="whole"), reward=spread).train(PROMPTS * 2).run_dir
+    whole = PPOTrainer(make_config(**settings, run_name="whole"), reward=spread).train(MANY_PROMPTS).run_dir
     config = make_config(**settings)
     with pytest.raises(Stopped) as stopped:
-        PPOTrainer(config, reward={"spread": stops}).train(PROMPTS * 2)
+        PPOTrainer(config, reward={"spread": stops}).train(MANY_PROMPTS)
     run = Path(config.output_dir) / "run"
     assert (stopped.value.folder, stopped.value.number) == (run, signals[0])
-    assert stopped.value.done == f"after step {saved} of 6"
+    assert stopped.value.done == f"after step {saved} of 5"
     assert max((run / "checkpoints").iterdir()).name == f"step-{saved:06d}"
     assert len(read_metrics(run)) == saved
     assert "interrupted" in (run / "report" / "summary.md").read_text()
-    PPOTrainer(config, reward=spread).train(PROMPTS * 2, resume=run)
+    PPOTrainer(config, reward=spread).train(MANY_PROMPTS, resume=run)
     assert_same_run(whole, run)
     assert not (run / "abandoned").exists(), "nothing lay after the checkpoint"
 
