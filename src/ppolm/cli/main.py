@@ -12,7 +12,7 @@ from importlib import import_module
 
 from ppolm import __version__
 from ppolm.errors import PpolmError
-from ppolm.runs.stopping import Stopped, Stopping, ending_on_signals
+from ppolm.runs.stopping import Insisting, Stopped, Stopping
 
 COMMANDS = {
     "demo": "two minutes of PPO on the embedded tiny model, judged by a judge it was not trained on",
@@ -52,7 +52,7 @@ def run(argv: list[str]) -> int:
         return 2
     prepare_output()
     try:
-        with ending_on_signals() as signals:
+        with Insisting() as signals:
             return run_command(argv, signals)
     except KeyboardInterrupt as stop:  # a signal that came when everything else was over
         return report_stop(argv[0], stop, signal.SIGINT)
