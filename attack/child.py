@@ -18,6 +18,13 @@ BEGUN, DONE = b"S", b"D"
 """What a training notes in ``steps`` when a step begins and when it is done."""
 
 
+LARGE = (
+    *("matplotlib.figure", "ppolm.evaluation.readiness", "ppolm.supervised", "ppolm.ppo_trainer.training_run"),
+    *("ppolm.cli.train_command", "ppolm.cli.sft_command", "ppolm.cli.reward_command"),
+)
+"""What is loaded once, before the first copy is made."""
+
+
 @dataclass
 class Child:
     """A running command."""
@@ -57,13 +64,8 @@ def start(arguments: Sequence[str], place: Path, prepare: Callable[[], object] =
 
     Its output and its steps are noted in files beside ``place``.
     """
-    for large in (
-        "matplotlib.figure",
-        "ppolm.evaluation.readiness",
-        "ppolm.supervised",
-        "ppolm.ppo_trainer.training_run",
-    ):
-        import_module(large)  # once, here
+    for large in LARGE:
+        import_module(large)
     assert threading.active_count() == 1 or "pytest" in sys.modules, "copies of a process with threads may hang"
     child = Child(0, place.with_name(f"{place.name}.log"), place.with_name(f"{place.name}.steps"))
     child.log.unlink(missing_ok=True)

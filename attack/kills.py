@@ -7,6 +7,7 @@ python -m attack.kills --count 10 --signals 2 --seed 1
 from __future__ import annotations
 
 import argparse
+import math
 import random
 import signal
 import tempfile
@@ -56,10 +57,8 @@ def attack(training: Training, way: str, count: int, seed: int, place: Path) -> 
     while figures.stopped < count:
         number += 1
         folder = place / f"{training.name}-{way.replace(' ', '')}-{number:03d}"
-        stop_and_finish(training, way, draw.uniform(0.0, seconds), folder, whole, figures)
-        if number > 10 * count + 10:
-            figures.problems.append("the trainings end before they can be stopped")
-            break
+        needed = stop_and_finish(training, way, draw.uniform(0.0, seconds), folder, whole, figures)
+        seconds = min(seconds, needed)  # the machine may have become less busy
     return figures
 
 
@@ -74,17 +73,18 @@ def undisturbed(training: Training, place: Path) -> tuple[Path, float]:
     return whole, float(clock.read_text())
 
 
-def stop_and_finish(training: Training, way: str, moment: float, folder: Path, whole: Path, figures: Figures) -> None:
-    """One training, stopped after ``moment`` seconds; then what a user would do."""
+def stop_and_finish(training: Training, way: str, moment: float, folder: Path, whole: Path, figures: Figures) -> float:
+    """One training, stopped after ``moment`` seconds; then what a user would do. How long it took if it was faster."""
+    began = time.monotonic()
     child = start(training.begin(folder), folder)
     if child.wait(moment) is not None:
-        return  # it was faster than this
+        return time.monotonic() - began
     child.send(signal.SIGSTOP)
     begun, done, sent = child.count(BEGUN), child.count(DONE), time.monotonic()
     child.send(*WAYS[way], signal.SIGCONT)
     status = child.wait(PATIENCE)
     if status == 0:
-        return  # all but the last words were said
+        return time.monotonic() - began  # all but the last words were said
     figures.stopped += 1
     where = f"{folder.name} after {moment:.2f} s"
     if way != "kill -9":
@@ -98,6 +98,7 @@ def stop_and_finish(training: Training, way: str, moment: float, folder: Path, w
         figures.problems.append(f"{where}: {child.said[-300:]}")
     for problem in finish(training, folder, whole, figures):
         figures.problems.append(f"{where}: {problem}")
+    return math.inf
 
 
 def finish(training: Training, folder: Path, whole: Path, figures: Figures) -> Iterator[str]:

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +191,16 @@ def test_a_signal_while_loading_is_one_line_and_leaves_nothing(
     name = signal.Signals(number).name
     assert capsys.readouterr().err == f"{name}: stopped before anything was saved.\n"
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_signal_that_a_library_swallows_is_repeated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def loading(*_: Any, **__: Any) -> None:
+        with suppress(BaseException):
+            send(signal.SIGTERM)
+        time.sleep(600)
+
+    monkeypatch.setattr("ppolm.cli.train_command.load_prompts", loading)
+    assert ppolm(["train", "--model-name", "embedded", "--output-dir", str(tmp_path / "runs")]) == 143
 
 
 def test_a_reward_model_that_was_stopped_in_its_report_gets_it_by_a_resume(

@@ -14,7 +14,7 @@ from ppolm import __version__
 from ppolm.cli.readers import outlive_readers
 from ppolm.errors import PpolmError
 from ppolm.messages import LONGEST_MESSAGE, brief, cut, printable, reason
-from ppolm.runs.stopping import Stopped, Stopping, ending_on_signals
+from ppolm.runs.stopping import Insisting, Stopped, Stopping
 
 COMMANDS = {
     "demo": "two minutes of PPO on the embedded tiny model, judged by a judge it was not trained on",
@@ -63,7 +63,7 @@ def run(argv: list[str]) -> int:
         return 2
     prepare_output()
     try:
-        with ending_on_signals() as signals:
+        with Insisting() as signals:
             return run_command(argv, signals)
     except KeyboardInterrupt as stop:  # a signal that came when everything else was over
         return report_stop(argv[0], stop, signal.SIGINT)

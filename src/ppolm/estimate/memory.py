@@ -36,7 +36,8 @@ class Memory:
     program: int
     base: int
     adapters: int
-    """Weights of all roles, moments of policy and value, gradients of one."""
+    """Weights of all roles, moments of policy and value, gradients of one; and what an abandoned step goes back to:
+    weights and moments of policy and value as they were before it."""
     trunk: int
     """Hidden states below the trained layers."""
     generation: int
@@ -59,7 +60,7 @@ def step_memory(shape: ModelShape, config: PPOConfig, lengths: Lengths, dtype: t
     return Memory(
         program=program_size(),
         base=shape.parameters * size,
-        adapters=shape.adapter * FLOAT * (adapters + 2 * 2 + 1),
+        adapters=shape.adapter * FLOAT * (adapters + 2 * 2 + 1 + 2 * 3),
         trunk=int(min(config.trunk_mib * 2**20, tokens * shape.hidden * FLOAT)) if below else 0,
         generation=_generation(shape, config, width, tokens, size),
         scoring=_pass(shape, config.microbatch_tokens, tokens) + _logits(shape, tokens),

@@ -123,7 +123,7 @@ def recover_folder(path: Path) -> None:
 
 def tidy(folder: Path) -> None:
     """Put in order what killed processes have left half written in a folder. For its owner: others may be writing."""
-    for name in standing_names(folder):
+    for name in {*standing_names(folder), "best", "checkpoint"}:  # those two had other names in earlier versions
         recover_folder(folder / name)
     for path in list(folder.iterdir()) if folder.is_dir() else ():
         if LEFTOVER.fullmatch(path.name) is None:

@@ -16,6 +16,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 AT_ONCE = 2
 """Signals that end a step before it is over: a person who presses Ctrl-C once more. SIGTERM counts as so many at once,
 for it mostly comes from a machine that kills a few seconds later, and a step can take minutes."""
+AGAIN = 1.0
+"""Seconds until a signal that was swallowed is repeated."""
 ANNOUNCED = b"stopping after this step; once more: at once, and without it\n"
 
 
@@ -94,8 +96,33 @@ class Stopping:
         self._limit = math.inf
 
 
-@contextmanager
-def ending_on_signals() -> Iterator[Stopping]:
-    """Let Ctrl-C and SIGTERM end what follows wherever it is, with an exception: there is nothing to put in order."""
-    with Stopping() as stopping, stopping.interruptible(1):
-        yield stopping
+class Insisting(Stopping):
+    """Interrupts at the first signal, and again as long as the block goes on.
+
+    Some libraries catch whatever is raised while they are imported and go on half loaded, as if nobody had asked.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._limit = 1
+        self._lock, self._over = threading.Lock(), threading.Event()
+
+    def __exit__(self, *error: Any) -> None:
+        with self._lock:
+            self._over.set()
+        super().__exit__(*error)
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        if self.number is None:
+            threading.Thread(target=self._insist, args=(number,), daemon=True, name="signal again").start()
+        super()._hear(number, frame)
+
+    def _insist(self, number: int) -> None:
+        while not self._over.wait(AGAIN):
+            with self._lock:
+                if self._over.is_set():
+                    return
+                if hasattr(signal, "pthread_kill"):
+                    signal.pthread_kill(threading.main_thread().ident or 0, number)
+                else:
+                    signal.raise_signal(number)
