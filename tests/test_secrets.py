@@ -179,6 +179,10 @@ def test_an_authorization_header_comes_from_the_environment(server: Server, monk
     server.act = good
     HTTPReward(f"http://{server.host}/", 5.0, 0)(PROMPTS, PROMPTS)
     assert server.seen[0][1]["Authorization"] == "Bearer abc"
+    monkeypatch.setenv("PPOLM_REWARD_AUTHORIZATION", "Bearer abc\r\nHost: other")
+    with pytest.raises(RewardError, match="holds a character that no header can have") as error:
+        HTTPReward(f"http://{server.host}/", 5.0, 0)
+    assert "abc" not in str(error.value)
 
 
 @pytest.mark.parametrize("where", ["headers", "body", "chunks"])

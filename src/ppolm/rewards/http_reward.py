@@ -35,6 +35,7 @@ class HTTPReward:
         self.url, self.timeout, self.retries = url, timeout, retries
         try:
             expand(url)  # say that a variable is missing before anything large is loaded
+            self._headers()
         except ConfigError as error:
             raise RewardError(f"Reward {error}") from None
 
@@ -68,7 +69,9 @@ class HTTPReward:
         raise self._error(f"{problem}, attempt {attempt + 1} of {self.retries + 1}.")
 
     def _headers(self) -> dict[str, str]:
-        given = os.environ.get(AUTHORIZATION)
+        given = os.environ.get(AUTHORIZATION, "").strip()
+        if not given.isascii() or not given.isprintable():
+            raise RewardError(f"The environment variable {AUTHORIZATION} holds a character that no header can have.")
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         return headers | ({"Authorization": given} if given else {})
 
@@ -86,4 +89,6 @@ class HTTPReward:
 
     def _error(self, problem: str) -> RewardCallError:
         """What went wrong, with no value of an environment variable in it: an endpoint may echo its own address."""
-        return RewardCallError(f"Reward {self.url} {hide(problem, self.url)}")
+        header = os.environ.get(AUTHORIZATION, "").strip()
+        shown = problem.replace(header, f"${AUTHORIZATION}") if header else problem
+        return RewardCallError(f"Reward {self.url} {hide(shown, self.url)}")

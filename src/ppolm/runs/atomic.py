@@ -89,7 +89,7 @@ def verify_folder(path: Path) -> None:
     try:
         files = json.loads((path / MANIFEST).read_text())
         problems = [name for name, description in files.items() if not _matches(path / name, description)]
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, LookupError, TypeError, RecursionError):
         problems = [MANIFEST]
     if problems:
         raise RunFolderError(f"{path} is damaged or cut off ({problems[0]} is not as it was written).")
