@@ -14,7 +14,7 @@ from typing import Any
 from ppolm.config.secrets import expand, hide
 from ppolm.errors import ConfigError, RewardError
 from ppolm.messages import brief, reason
-from ppolm.rewards.http_call import TooLargeError, post
+from ppolm.rewards.http_call import TooLargeError, post, without_login
 from ppolm.rewards.protocol import RewardCallError
 
 BACK_OFF = 0.5
@@ -79,7 +79,9 @@ class HTTPReward:
         try:
             answer = json.loads(body)
         except (ValueError, RecursionError):
-            raise self._error(f"did not answer with JSON but with {body[:60]!r}.") from None
+            shown = self._hidden(body[:4096].decode("utf-8", "surrogateescape"))[:60]  # whole secrets, before the cut
+            found = shown.encode("utf-8", "surrogateescape")
+            raise self._error(f"did not answer with JSON but with {found!r}.") from None
         if isinstance(answer, dict):
             if "rewards" not in answer:
                 found = brief(", ".join(answer) or "nothing")[1:-1]
@@ -88,7 +90,13 @@ class HTTPReward:
         return answer
 
     def _error(self, problem: str) -> RewardCallError:
-        """What went wrong, with no value of an environment variable in it: an endpoint may echo its own address."""
+        """What went wrong."""
+        return RewardCallError(f"Reward {self.url} {self._hidden(problem)}")
+
+    def _hidden(self, text: str) -> str:
+        """Text without what was sent to the endpoint in confidence: it may echo its own address or headers."""
         header = os.environ.get(AUTHORIZATION, "").strip()
-        shown = problem.replace(header, f"${AUTHORIZATION}") if header else problem
-        return RewardCallError(f"Reward {self.url} {hide(shown, self.url)}")
+        login = without_login(expand(self.url))[1].get("Authorization", "").removeprefix("Basic ")
+        for secret in filter(None, (header, header.partition(" ")[2], login)):
+            text = text.replace(secret, "(hidden)")
+        return hide(text, self.url)
