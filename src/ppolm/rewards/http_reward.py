@@ -80,8 +80,8 @@ class HTTPReward:
             answer = json.loads(body)
         except (ValueError, RecursionError):
             shown = self._hidden(body[:4096].decode("utf-8", "surrogateescape"))[:60]  # whole secrets, before the cut
-            found = shown.encode("utf-8", "surrogateescape")
-            raise self._error(f"did not answer with JSON but with {found!r}.") from None
+            start = shown.encode("utf-8", "surrogateescape")
+            raise self._error(f"did not answer with JSON but with {start!r}.") from None
         if isinstance(answer, dict):
             if "rewards" not in answer:
                 found = brief(", ".join(answer) or "nothing")[1:-1]
