@@ -81,6 +81,7 @@ class Worker:
 def work(connection: Connection, seed: int, folder: Path) -> None:
     """Try the cases that are asked for."""
     os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
+    os.environ["TRANSFORMERS_VERBOSITY"] = "error"  # as the command line has it, before the library is imported
     import torch
     import transformers
 

@@ -294,3 +294,25 @@ def test_a_column_reaches_no_parameter_that_takes_no_name() -> None:
         return hint, extra
 
     assert call(narrow, hint=TITLES, extra=TITLES) == (None, ())
+
+
+def test_an_interruption_while_python_clears_up_is_not_shown_and_comes_again(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An exception in a finaliser cannot be raised: Python prints it with a traceback and goes on."""
+    monkeypatch.setattr(time_limit, "AGAIN", 0.05)
+    before = sys.unraisablehook
+
+    class ClearsUpSlowly:
+        def __del__(self) -> None:
+            time.sleep(30)
+
+    def busy() -> None:
+        ClearsUpSlowly()
+        while True:
+            time.sleep(0.01)
+
+    with pytest.raises(time_limit.TimeOver):
+        time_limit.call_within(0.05, busy, "Reward mine")
+    assert "Traceback" not in capsys.readouterr().err
+    assert sys.unraisablehook is before

@@ -166,11 +166,11 @@ def test_an_endpoint_that_echoes_its_address_gives_no_secret_away(
     def echo(handler: Any, _: Any) -> None:
         handler.send_response(200)
         handler.end_headers()
-        handler.wfile.write(f"bad key {handler.path}".encode())
+        handler.wfile.write(f"{handler.headers['Authorization']} {handler.path}".encode())
 
     server.act = echo
-    with pytest.raises(RewardCallError, match=r"did not answer with JSON.*\$MY_KEY") as error:
-        HTTPReward(f"http://{server.host}/?key=$MY_KEY", 5.0, 0)(PROMPTS, PROMPTS)
+    with pytest.raises(RewardCallError, match=r"did not answer with JSON.*Basic \(hidden\) .*\$MY_KEY") as error:
+        HTTPReward(f"http://u:$MY_KEY@{server.host}/?key=$MY_KEY", 5.0, 0)(PROMPTS, PROMPTS)
     assert "hunter2" not in str(error.value)
 
 
@@ -179,6 +179,10 @@ def test_an_authorization_header_comes_from_the_environment(server: Server, monk
     server.act = good
     HTTPReward(f"http://{server.host}/", 5.0, 0)(PROMPTS, PROMPTS)
     assert server.seen[0][1]["Authorization"] == "Bearer abc"
+    monkeypatch.setenv("PPOLM_REWARD_AUTHORIZATION", "Bearer abc\r\nHost: other")
+    with pytest.raises(RewardError, match="holds a character that no header can have") as error:
+        HTTPReward(f"http://{server.host}/", 5.0, 0)
+    assert "abc" not in str(error.value)
 
 
 @pytest.mark.parametrize("where", ["headers", "body", "chunks"])

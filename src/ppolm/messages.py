@@ -52,3 +52,12 @@ def json_text(value: Any, indent: int | None = None) -> str:
     """JSON that people can read in their own letters, escaped only where a terminal or encoding would suffer."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     return text if text.replace("\n", "").isprintable() else json.dumps(value, indent=indent)
+
+
+def is_utf8(text: str) -> bool:
+    """Whether text is whole: a byte that could not be read, or half a character, is a lone surrogate."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

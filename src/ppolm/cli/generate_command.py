@@ -18,13 +18,15 @@ from ppolm.config import PPOConfig
 from ppolm.data.load_rows import load_prompts
 from ppolm.data.prompts import Prompt, as_prompts, preview
 from ppolm.errors import ConfigError
-from ppolm.messages import json_text, printable
+from ppolm.messages import brief, json_text, printable
 
 if TYPE_CHECKING:
     from ppolm.rollout.generated_text import GeneratedText
 
 
 PROMPTS_AT_ONCE = 32
+MOST_SAMPLES = 10_000
+"""Responses per prompt: those of a prompt are in memory together."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,10 @@ def main(argv: list[str]) -> None:
     arguments = parse(GenerateArguments, "ppolm generate", argv)
     rows = load_prompts(arguments.prompts, skip_bad=arguments.skip_bad_rows) if arguments.prompts else []
     prompts = [*arguments.prompt, *rows]
-    if arguments.samples < 1:
-        raise ConfigError(f"samples is {arguments.samples}, expected at least 1.")
+    if not 1 <= arguments.samples <= MOST_SAMPLES:
+        raise ConfigError(f"samples is {brief(arguments.samples)}, expected at least 1 and at most {MOST_SAMPLES:,}.")
+    if not 0 <= arguments.seed < 2**63:
+        raise ConfigError(f"seed is {brief(arguments.seed)}, expected between 0 and 2^63 - 1.")
     if not prompts:
         raise ConfigError("There is nothing to answer. Give --prompt 'text' or --prompts FILE.")
     from ppolm.base_setup import AdapterSet, BaseModelSetup, new_lora_config

@@ -14,7 +14,7 @@ from ppolm.config.idle import refuse_idle
 from ppolm.config.secrets import is_url, refuse_secret
 from ppolm.data.world.rows import EMBEDDED
 from ppolm.errors import ConfigError
-from ppolm.messages import brief
+from ppolm.messages import brief, is_utf8
 
 if TYPE_CHECKING:
     from ppolm.config.model_settings import ModelSettings
@@ -82,11 +82,7 @@ def _not_text(value: str) -> str | None:
     """What is in a text that no file name, address or name on the Hub can hold."""
     if "\0" in value:
         return "a NUL character"
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return "bytes that are not UTF-8"
-    return None
+    return None if is_utf8(value) else "bytes that are not UTF-8"
 
 
 Rule = tuple[Callable[[Any], bool], str, tuple[str, ...]]

@@ -12,7 +12,7 @@ from typing import Any
 
 from ppolm.data.world.rows import Row
 from ppolm.errors import DataError
-from ppolm.messages import brief, reason
+from ppolm.messages import brief, is_utf8, reason
 
 LARGEST_CELL = 64 * 2**20
 """Characters. The csv module's own limit of 131,072 is less than a long conversation has."""
@@ -126,12 +126,3 @@ def _literal(cell: str) -> Any:
     if len(cell) > LARGEST_REPR:
         raise ValueError(f"it has more than {LARGEST_REPR:,} characters")
     return ast.literal_eval(cell.strip())
-
-
-def is_utf8(text: str) -> bool:
-    """Whether every byte could be read: what could not has become a lone surrogate."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

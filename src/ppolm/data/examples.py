@@ -10,7 +10,7 @@ from typing import Any
 from ppolm.data.prompts import Prompt, as_prompt
 from ppolm.data.shapes import says, standard_row
 from ppolm.errors import DataError
-from ppolm.messages import brief
+from ppolm.messages import brief, is_utf8
 
 
 @dataclass(frozen=True)
@@ -169,6 +169,8 @@ def _answer(row: Any, column: str, where: str) -> str:
     if not isinstance(value, str) or not value.strip():
         expected = "text, or a list with one message of the assistant"
         raise DataError(f"{where} has {brief(value)} as its {column!r}, expected {expected}.")
+    if not is_utf8(value):
+        raise DataError(f"{where} has half a character in its {column!r}: {brief(value)}. Remove it from the text.")
     return value
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from ppolm.data.same_text import digest
 from ppolm.data.shapes import standard_row
 from ppolm.errors import DataError
-from ppolm.messages import brief
+from ppolm.messages import brief, is_utf8
 
 REFERENCE_COLUMNS = ("reference", "completion")
 """Columns that may hold the answer a human wrote, for ROUGE in evaluation."""
@@ -97,11 +97,15 @@ def _check_content(content: Any, where: str) -> str | list[dict[str, Any]]:
     if isinstance(content, str):
         if not content.strip():
             raise DataError(f"{where} is empty. Remove it or write something in it.")
+        if not is_utf8(content):
+            raise DataError(
+                f"{where} holds half a character, or bytes that are not UTF-8: {brief(content)}. Remove it."
+            )
         return content
     if isinstance(content, (list, tuple)):
         messages = list(content)
         good = [
-            isinstance(m, Mapping) and isinstance(m.get("content"), str) and isinstance(m.get("role"), str)
+            isinstance(m, Mapping) and all(isinstance(m.get(k), str) and is_utf8(m[k]) for k in ("role", "content"))
             for m in messages
         ]
         if messages and all(good):

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from ppolm.data.csv_rows import is_utf8, read_csv
+from ppolm.data.csv_rows import read_csv
 from ppolm.data.hub import offline_unless_reachable
 from ppolm.data.world.rows import EMBEDDED, Row, read_world
 from ppolm.errors import DataError
+from ppolm.messages import is_utf8
 
 
 def read_rows(source: str, split: str = "train") -> Iterator[Row]:

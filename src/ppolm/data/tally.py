@@ -15,6 +15,7 @@ from ppolm.data.shapes import shape_of
 from ppolm.data.words import words
 from ppolm.data.world.rows import Row
 from ppolm.errors import DataError
+from ppolm.messages import LONGEST_MESSAGE, cut
 
 CountTokens = Callable[[Prompt, Sequence[str]], list[int]]
 """Tokens of a prompt, and of each answer."""
@@ -148,7 +149,7 @@ def tally_rows(rows: Iterable[Row], name: str, count_tokens: CountTokens | None 
         except DataError as error:
             tally.bad += 1
             if tally.bad <= BAD_ROWS_KEPT:
-                reason = str(error)
+                reason = cut(str(error), LONGEST_MESSAGE)
                 tally.bad_reasons.append(reason if reason.startswith(where) else f"{where} {reason}")
     if not tally.rows and not tally.bad:
         raise DataError(f"{name} holds no rows. Give a file with at least one.")

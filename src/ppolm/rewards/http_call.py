@@ -66,7 +66,7 @@ def post(url: str, data: bytes, headers: Mapping[str, str], seconds: float) -> b
     thread of its own, and whoever asked stops waiting for it when the time is over.
     """
     handler, found = _Watched(), _Outcome()
-    address, login = _without_login(url)
+    address, login = without_login(url)
     request = urllib.request.Request(address, data=data, headers={**login, **headers})
     opener = urllib.request.build_opener(_NoRedirect, handler)
     until = time.monotonic() + seconds
@@ -117,7 +117,7 @@ def _read(answer: Any, until: float) -> bytes:
     return b"".join(parts)
 
 
-def _without_login(url: str) -> tuple[str, dict[str, str]]:
+def without_login(url: str) -> tuple[str, dict[str, str]]:
     """The address without user:password@, and the header that says the same."""
     parts = urlsplit(url)
     if "@" not in parts.netloc:

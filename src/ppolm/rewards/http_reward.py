@@ -14,7 +14,7 @@ from typing import Any
 from ppolm.config.secrets import expand, hide
 from ppolm.errors import ConfigError, RewardError
 from ppolm.messages import brief, reason
-from ppolm.rewards.http_call import TooLargeError, post
+from ppolm.rewards.http_call import TooLargeError, post, without_login
 from ppolm.rewards.protocol import RewardCallError
 
 BACK_OFF = 0.5
@@ -35,6 +35,7 @@ class HTTPReward:
         self.url, self.timeout, self.retries = url, timeout, retries
         try:
             expand(url)  # say that a variable is missing before anything large is loaded
+            self._headers()
         except ConfigError as error:
             raise RewardError(f"Reward {error}") from None
 
@@ -68,7 +69,9 @@ class HTTPReward:
         raise self._error(f"{problem}, attempt {attempt + 1} of {self.retries + 1}.")
 
     def _headers(self) -> dict[str, str]:
-        given = os.environ.get(AUTHORIZATION)
+        given = os.environ.get(AUTHORIZATION, "").strip()
+        if not given.isascii() or not given.isprintable():
+            raise RewardError(f"The environment variable {AUTHORIZATION} holds a character that no header can have.")
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         return headers | ({"Authorization": given} if given else {})
 
@@ -76,7 +79,9 @@ class HTTPReward:
         try:
             answer = json.loads(body)
         except (ValueError, RecursionError):
-            raise self._error(f"did not answer with JSON but with {body[:60]!r}.") from None
+            shown = self._hidden(body[:4096].decode("utf-8", "surrogateescape"))[:60]  # whole secrets, before the cut
+            start = shown.encode("utf-8", "surrogateescape")
+            raise self._error(f"did not answer with JSON but with {start!r}.") from None
         if isinstance(answer, dict):
             if "rewards" not in answer:
                 found = brief(", ".join(answer) or "nothing")[1:-1]
@@ -85,5 +90,13 @@ class HTTPReward:
         return answer
 
     def _error(self, problem: str) -> RewardCallError:
-        """What went wrong, with no value of an environment variable in it: an endpoint may echo its own address."""
-        return RewardCallError(f"Reward {self.url} {hide(problem, self.url)}")
+        """What went wrong."""
+        return RewardCallError(f"Reward {self.url} {self._hidden(problem)}")
+
+    def _hidden(self, text: str) -> str:
+        """Text without what was sent to the endpoint in confidence: it may echo its own address or headers."""
+        header = os.environ.get(AUTHORIZATION, "").strip()
+        login = without_login(expand(self.url))[1].get("Authorization", "").removeprefix("Basic ")
+        for secret in filter(None, (header, header.partition(" ")[2], login)):
+            text = text.replace(secret, "(hidden)")
+        return hide(text, self.url)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
@@ -61,11 +62,13 @@ class _Limit:
         in_main = threading.current_thread() is threading.main_thread()
         self.before: Any = signal.getsignal(KNOCK) if KNOCK is not None and in_main else None
         """Who listens to the signal otherwise. None: nobody whom Python could put back, so it is left alone."""
+        self.unraisable = sys.unraisablehook
 
     def arm(self) -> None:
         """Start the clock."""
         if KNOCK is not None and self.before is not None:
             signal.signal(KNOCK, self._hear)
+            sys.unraisablehook = self._overhear
         self.armed = True
         threading.Thread(target=self._watch, daemon=True, name=f"clock of {self.name}").start()
 
@@ -76,6 +79,7 @@ class _Limit:
             self.done.set()
             if KNOCK is not None and self.before is not None:
                 signal.signal(KNOCK, self.before)
+                sys.unraisablehook = self.unraisable
             elif self.struck:
                 _raise_in(self.thread, None)
 
@@ -84,6 +88,11 @@ class _Limit:
             raise TimeOver
         if not self.struck and callable(self.before):
             self.before(number, frame)
+
+    def _overhear(self, unraisable: Any) -> None:
+        """A knock that came while Python was clearing up is lost there, and not worth a traceback: there is another."""
+        if unraisable.exc_type is not TimeOver:
+            self.unraisable(unraisable)
 
     def _watch(self) -> None:
         if self.done.wait(min(self.seconds, threading.TIMEOUT_MAX)):
