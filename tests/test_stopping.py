@@ -27,7 +27,7 @@ from tests.test_resume import STATEFUL, assert_same_run
 from tests.test_supervised_resume import trainer as supervised
 
 MakeConfig = Callable[..., PPOConfig]
-MANY_PROMPTS = [*PROMPTS, *(f"Now {prompt}" for prompt in PROMPTS)]
+MANY_PROMPTS = [f"{prompt} {number}" for prompt in PROMPTS for number in range(3)]
 
 
 def send(number: int) -> None:
@@ -114,7 +114,7 @@ def test_a_stopped_run_is_saved_reported_and_resumed_to_the_last_bit(
         PPOTrainer(config, reward={"spread": stops}).train(MANY_PROMPTS)
     run = Path(config.output_dir) / "run"
     assert (stopped.value.folder, stopped.value.number) == (run, signals[0])
-    assert stopped.value.done == f"after step {saved} of 5"
+    assert stopped.value.done == f"after step {saved} of 6"
     assert max((run / "checkpoints").iterdir()).name == f"step-{saved:06d}"
     assert len(read_metrics(run)) == saved
     assert "interrupted" in (run / "report" / "summary.md").read_text()
