@@ -202,6 +202,8 @@ def emulated(name: str) -> Iterator[None]:
             if module is torch.cuda:
                 stack.enter_context(patch.object(torch.cuda, "device_count", lambda: 1))
                 stack.enter_context(patch.object(torch.cuda, "current_device", lambda: 0))
+                # Optimisers of torch before 2.13 ask the driver.
+                stack.enter_context(patch.object(torch.cuda, "is_current_stream_capturing", lambda: False))
                 states["get_rng_state_all"] = lambda: [torch.get_rng_state()]
                 states["set_rng_state_all"] = lambda given: torch.set_rng_state(given[0])
             for function, stand_in in states.items():

@@ -78,8 +78,10 @@ def empty_model(name: str, trust_remote_code: bool) -> PreTrainedModel:
 def load_causal_lm(name: str, dtype: torch.dtype, trust_remote_code: bool) -> PreTrainedModel:
     """Any causal language model from a local folder or the Hub."""
     config = load_causal_config(name, trust_remote_code)
-    # With ALiBi the library's fused attention scales distances otherwise than its plain one does (Falcon).
-    attention = {"attn_implementation": "eager"} if getattr(config, "alibi", False) else {}
+    # The library's fused attention scales ALiBi's distances otherwise than its plain one does (Falcon), and before
+    # transformers 5.21 it left out the bound on attention scores without a word (Gemma 2).
+    bounded = getattr(config.get_text_config(), "attn_logit_softcapping", None) is not None
+    attention = {"attn_implementation": "eager"} if bounded or getattr(config, "alibi", False) else {}
     model, report = load_pretrained(
         AutoModelForCausalLM, name, trust_remote_code, dtype=dtype, output_loading_info=True, **attention
     )
