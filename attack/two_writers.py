@@ -7,12 +7,15 @@ python -m attack.two_writers --count 3 --seed 1
 from __future__ import annotations
 
 import argparse
+import itertools
 import random
 import shutil
 import tempfile
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from attack.child import Child, start
 from attack.kills import PATIENCE, undisturbed
@@ -26,12 +29,38 @@ class Figures:
     training: str
     kind: str
     pairs: int = 0
-    one_went_ahead: int = 0
+    at_once: int = 0
+    """Pairs in which both wanted the folder at the same time, and exactly one got it."""
     told: int = 0
-    """Losers that ended with one sentence and exit 1."""
+    """Losers of those that ended with one sentence, which names the other process, and exit 1."""
+    in_turn: int = 0
+    """Pairs in which one came when the other had finished and let go of the folder."""
+    together: int = 0
+    """Pairs in which both held the folder at the same time: must never be."""
     whole: int = 0
     """Pairs whose folder is in the end bit for bit that of an undisturbed training."""
     problems: list[str] = field(default_factory=list)
+
+
+def note_claims(file: Path) -> None:
+    """Let this process note when it holds a folder: from the claim to just before it lets go."""
+    from ppolm.runs.claim import Claim
+
+    take, release = Claim.__init__, Claim.release
+    begin = 0.0
+
+    def taken(self: Any, *arguments: Any, **options: Any) -> None:
+        nonlocal begin
+        take(self, *arguments, **options)
+        begin = time.monotonic()
+
+    def released(self: Any) -> None:
+        with file.open("a") as notes:
+            notes.write(f"{begin} {time.monotonic()}\n")
+        release(self)
+
+    setattr(Claim, "__init__", taken)  # noqa: B010
+    setattr(Claim, "release", released)  # noqa: B010
 
 
 def attack(training: Training, kind: str, count: int, seed: int, place: Path) -> Figures:
@@ -43,11 +72,12 @@ def attack(training: Training, kind: str, count: int, seed: int, place: Path) ->
         if kind == "resume":
             make_unfinished(training, folder)
         arguments = training.resume(folder) if kind == "resume" else training.begin(folder)
-        first = start(arguments, place / f"{folder.name}.first")
+        places = [place / f"{folder.name}.{name}" for name in ("first", "second")]
+        first = start(arguments, places[0], partial(note_claims, places[0]))
         # Half of them at the same time, where both may find the folder free.
         time.sleep(0.0 if number % 2 == 0 else draw.uniform(0.0, 0.6 * seconds))
-        second = start(arguments, place / f"{folder.name}.second")
-        judge((first, second), training, folder, whole, figures)
+        second = start(arguments, places[1], partial(note_claims, places[1]))
+        judge((first, second), places, training, folder, whole, figures)
     return figures
 
 
@@ -61,22 +91,33 @@ def make_unfinished(training: Training, folder: Path) -> None:
     child.wait()
 
 
-def judge(pair: tuple[Child, Child], training: Training, folder: Path, whole: Path, figures: Figures) -> None:
+def judge(
+    pair: tuple[Child, Child], notes: list[Path], training: Training, folder: Path, whole: Path, figures: Figures
+) -> None:
     """Wait for both, and compare what is there then."""
     figures.pairs += 1
     ends = [(child.wait(PATIENCE), child.said) for child in pair]
+    held = sorted(tuple(map(float, line.split())) for note in notes for line in _lines(note))
+    overlap = any(left[1] > right[0] for left, right in itertools.pairwise(held))
     winners = [said for status, said in ends if status == 0]
-    losers = [said for status, said in ends if status == 1]
-    figures.one_went_ahead += len(winners) == 1
-    sentences = ("is being written to by process", "already holds a run", "is finished", "is not an empty folder")
-    told = [said for said in losers if any(words in said for words in sentences) and "Traceback" not in said]
-    figures.told += len(told) == 1
+    losers = [said for status, said in ends if status == 1 and "Traceback" not in said]
+    told = any("is being written to by process" in said for said in losers)
+    # Finished, or a run: the other one was through with it before this one looked.
+    late = len(winners) == 2 or any("is finished" in said or "already" in said for said in losers)
+    figures.together += overlap
+    figures.in_turn += late
+    figures.at_once += len(winners) == 1 and not late
+    figures.told += told
     different = training.differences(folder, whole)
     figures.whole += not different
-    if len(winners) != 1 or len(told) != 1 or different:
+    if overlap or len(winners) + len(losers) != 2 or not winners or not (late or told) or different:
         statuses = [(status, said[-300:]) for status, said in ends]
         figures.problems.append(f"{folder.name}: {statuses} {different}")
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _lines(file: Path) -> list[str]:
+    return file.read_text().splitlines() if file.exists() else []
 
 
 def run(count: int, seed: int, place: Path, names: tuple[str, ...] = ("train", "sft")) -> list[Figures]:
@@ -89,13 +130,14 @@ def run(count: int, seed: int, place: Path, names: tuple[str, ...] = ("train", "
     return found
 
 
-HEAD = """| training | both | pairs | exactly one went ahead | the other was told, exit 1 | result bit-equal |
-|---|---|---:|---:|---:|---:|"""
+HEAD = """| training | both | pairs | at once: one got it | the other was told, exit 1 | in turn | together | bit-equal |
+|---|---|---:|---:|---:|---:|---:|---:|"""
 
 
 def line(figures: Figures) -> str:
     """A row of the table, and what went wrong."""
-    cells = (figures.training, figures.kind, figures.pairs, figures.one_went_ahead, figures.told, figures.whole)
+    counts = (figures.pairs, figures.at_once, figures.told, figures.in_turn, figures.together, figures.whole)
+    cells = (figures.training, figures.kind, *counts)
     return "\n".join([f"| {' | '.join(map(str, cells))} |", *figures.problems])
 
 

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,14 @@ from tests.test_supervised_resume import trainer as supervised
 
 MakeConfig = Callable[..., PPOConfig]
 MANY_PROMPTS = [f"{prompt} {number}" for prompt in PROMPTS for number in range(3)]
+
+
+@pytest.fixture(autouse=True)
+def listening() -> Iterator[None]:
+    """Tests that run in the background may have been started with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def send(number: int) -> None:

@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import sys
+import time
 import weakref
 from contextlib import suppress
 from datetime import datetime
@@ -149,11 +150,14 @@ def refuse_claimed(folder: Path, advice: str) -> None:
 
 def in_use(folder: Path, advice: str) -> str:
     """Who holds a folder, as far as it is known, and what to do."""
-    try:
-        owner = json.loads((folder / LOCK).read_text())
-        who = f"process {owner['pid']} on {owner['host']} since {owner['since']}"
-    except (OSError, ValueError, KeyError, TypeError):
-        who = "another process"
+    who = "another process"
+    for _ in range(TRIES):
+        try:
+            owner = json.loads((folder / LOCK).read_text())
+            who = f"process {owner['pid']} on {owner['host']} since {owner['since']}"
+            break
+        except (OSError, ValueError, KeyError, TypeError):
+            time.sleep(0.01)  # it may have got the lock just now, and not yet have put its name on it
     return f"{folder} is being written to by {who}. {advice}"
 
 
