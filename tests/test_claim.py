@@ -47,11 +47,9 @@ import os, signal, time
 from pathlib import Path
 from ppolm.runs.claim import Claim
 claim = Claim(Path({str(tmp_path / "run")!r}), "Wait.")
-if os.fork() == 0:
+if os.fork() == 0:  # the copy says when it runs: before that it cannot have let go of anything
+    print("held", flush=True)
     os.close(1)
-    time.sleep(60)
-    os._exit(0)
-print("held", flush=True)
 time.sleep(60)
 """
     owner = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, start_new_session=True)
@@ -138,6 +136,8 @@ def test_an_output_folder_that_has_saved_nothing_may_be_started_again(tmp_path: 
         assert {path.name for path in folder.path.iterdir()} == {SETTINGS[SFTConfig], LOCK}
         folder.begin(config)
         (folder.path / "checkpoint").mkdir()
+        with pytest.raises(RunFolderError, match="is being written to"), OutputFolder(config, folder.path, None):
+            pass  # and not the advice to resume it
     with pytest.raises(ConfigError, match="or go on with it: --resume"), OutputFolder(config, tmp_path / "out", None):
         pass
 

@@ -14,7 +14,7 @@ from ppolm.config import RewardConfig, SFTConfig, SupervisedConfig
 from ppolm.config.places import did_you_mean
 from ppolm.errors import ConfigError, RunFolderError
 from ppolm.runs.atomic import explained, tidy, write_file
-from ppolm.runs.claim import Claim
+from ppolm.runs.claim import Claim, refuse_claimed
 from ppolm.runs.consent import SEAL_FILE, seal
 from ppolm.runs.refuse_changes import refuse_changes
 from ppolm.runs.stopping import Stopped
@@ -22,6 +22,7 @@ from ppolm.runs.stopping import Stopped
 SETTINGS: dict[type[SupervisedConfig], str] = {SFTConfig: "sft-settings.yaml", RewardConfig: "reward-settings.yaml"}
 """What an unfinished training was started with, by the command that did."""
 CHECKPOINT, DONE = "checkpoint", "training.json"
+IN_USE = "Wait until it ends, stop it, or give --output with another folder."
 COMPUTED = frozenset({"threads", "plain", "without"})
 """By which code a training is computed."""
 MAY_CHANGE = frozenset(
@@ -66,8 +67,9 @@ class OutputFolder:
     def __enter__(self) -> OutputFolder:
         if self.resume is not None and self.path.resolve() != self.resume.resolve():
             raise ConfigError(f"--resume {self.resume} goes on in its own folder. Leave --output out.")
+        refuse_claimed(self.path, IN_USE)  # first: whatever else there is to say about it may change any moment
         self._refuse()  # before a lock is put into somebody's folder
-        self._claim = Claim(self.path, "Wait until it ends, stop it, or give --output with another folder.")
+        self._claim = Claim(self.path, IN_USE)
         try:
             tidy(self.path)
             self._refuse()  # whoever held it may have finished in the meantime
@@ -122,8 +124,9 @@ class OutputFolder:
 
 def claim_result(folder: Path) -> Claim:
     """The right to write a result into a folder that is new or empty."""
+    refuse_claimed(folder, IN_USE)
     refuse_results(folder)
-    claim = Claim(folder, "Wait until it ends, or give --output with another folder.")
+    claim = Claim(folder, IN_USE)
     try:
         refuse_results(folder)
     except BaseException:
