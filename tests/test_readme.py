@@ -6,6 +6,7 @@ import re
 import runpy
 import shlex
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -153,3 +154,13 @@ def test_components_named_as_replaceable_are_arguments_of_the_trainer(make_confi
     second = PPOTrainer(make_config(), models=first.models, **parts)
     assert all(getattr(second, name) is part for name, part in parts.items())
     assert second.ppo_step(["one prompt"])["metrics"]["step"] == 1
+
+
+@pytest.mark.skipif(shutil.which("uv") is None, reason="uv is not installed")
+def test_uv_knows_the_option_that_leaves_cuda_out() -> None:
+    """Whether its index answers is another matter: the tests may have no network."""
+    (line,) = (line for line in README.splitlines() if line.startswith("uv pip install"))
+    option, value = shlex.split(line)[3:5]
+    answer = subprocess.run(["uv", "pip", "install", "--help"], capture_output=True, text=True, check=True)
+    assert (option, value) == ("--torch-backend", "cpu")
+    assert option in answer.stdout
