@@ -116,8 +116,9 @@ def _served(raw: bytes, rng: Random) -> int:
 
 
 def _serve(server: socket.socket, raw: bytes) -> None:
-    with contextlib.suppress(OSError):
-        while True:
+    server.settimeout(0.5)  # closing a socket wakes nobody who waits on it
+    while server.fileno() != -1:
+        with contextlib.suppress(OSError):
             connection, _ = server.accept()
             with connection:
                 connection.settimeout(5)
