@@ -10,6 +10,8 @@ PARTS = {
     "kills": "attack.kills",
     "disk-full": "attack.disk_full",
     "two-writers": "attack.two_writers",
+    "damages": "attack.damages",
+    "loading": "attack.loading",
 }
 """The attacks and the modules whose ``main`` does them."""
 

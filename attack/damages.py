@@ -10,6 +10,7 @@ import argparse
 import os
 import random
 import shutil
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable
@@ -88,12 +89,12 @@ def run(checkpoint: Path, count: int, seed: int, place: Path) -> tuple[Counter[s
     return noticed, missed
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> int:
     """Attack, print a table, and fail if a damage was not noticed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=1500)
     parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         whole, _ = undisturbed(trainings(place)["train"], place)
@@ -102,8 +103,8 @@ def main() -> None:
     for name, times in sorted(noticed.items()):
         print(f"| {name} | {times} |")
     print(f"| all of {arguments.count} | {noticed.total()} |", *missed, sep="\n")
-    raise SystemExit(bool(missed))
+    return int(bool(missed))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

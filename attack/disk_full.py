@@ -13,6 +13,7 @@ import argparse
 import random
 import resource
 import signal
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -107,17 +108,17 @@ def line(figures: Figures) -> str:
     return "\n".join([f"| {' | '.join(map(str, cells))} |", *figures.problems])
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> int:
     """Attack, print a table, and fail if anything was lost."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=10, help="times for each training")
     parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     print(HEAD)
     with tempfile.TemporaryDirectory() as place:
         found = run(arguments.count, arguments.seed, Path(place))
-    raise SystemExit(any(figures.problems for figures in found))
+    return int(any(figures.problems for figures in found))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

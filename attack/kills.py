@@ -10,6 +10,7 @@ import argparse
 import math
 import random
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -145,19 +146,19 @@ def line(figures: Figures) -> str:
     return "\n".join([f"| {' | '.join(map(str, cells))} |", *figures.problems])
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> int:
     """Attack, print a table, and fail if anything was lost."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=50, help="kill -9, over all trainings")
     parser.add_argument("--signals", type=int, default=10, help="of each signal, for each training")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--trainings", nargs="+", default=["train", "sft", "reward"])
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     print(HEAD)
     with tempfile.TemporaryDirectory() as place:
         found = run(arguments.count, arguments.signals, arguments.seed, Path(place), arguments.trainings)
-    raise SystemExit(any(figures.problems for figures in found))
+    return int(any(figures.problems for figures in found))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

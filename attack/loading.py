@@ -51,17 +51,17 @@ def run(count: int, seed: int) -> tuple[dict[str, int], list[str]]:
     return found, problems
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> int:
     """Attack, print what was found, and fail if anything was not as it should be."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background may have it ignored
     found, problems = run(arguments.count, arguments.seed)
     print(f"stopped: {found}; ended otherwise than they should: {len(problems)}", *problems, sep="\n")
-    raise SystemExit(bool(problems))
+    return int(bool(problems))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

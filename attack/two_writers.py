@@ -11,6 +11,7 @@ import itertools
 import math
 import random
 import shutil
+import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
@@ -152,17 +153,17 @@ def line(figures: Figures) -> str:
     return "\n".join([f"| {' | '.join(map(str, cells))} |", *figures.problems])
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> int:
     """Attack, print a table, and fail if anything was harmed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=10, help="pairs of each kind")
     parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     print(HEAD)
     with tempfile.TemporaryDirectory() as place:
         found = run(arguments.count, arguments.seed, Path(place))
-    raise SystemExit(any(figures.problems for figures in found))
+    return int(any(figures.problems for figures in found))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

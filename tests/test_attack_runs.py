@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from attack import damages, disk_full, kills, two_writers
+from attack.__main__ import main
 from attack.child import DONE, start
 from attack.trainings import trainings
 from ppolm.runs.atomic import write_folder
@@ -65,3 +66,10 @@ def test_every_damage_of_a_checkpoint_is_noticed(tmp_path: Path) -> None:
     noticed, missed = damages.run(tmp_path / "checkpoint", 700, 0, tmp_path)
     assert not missed
     assert noticed.total() == 700
+
+
+def test_the_one_command_hands_its_flags_to_the_attacks_that_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["damages", "--count", "20", "--seed", "3"]) == 0
+    assert "| all of 20 | 20 |" in capsys.readouterr().out
+    assert main(["nothing"]) == 2
+    assert "There are: bad-inputs, kills" in capsys.readouterr().err
