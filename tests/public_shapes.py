@@ -86,6 +86,14 @@ def _plain(i: int) -> list[Row]:
     return [{"prompt": f"Name colour {i}:", "chosen": f" blue {again}", "rejected": " a dog"} for again in range(2)]
 
 
+def _shown(i: int) -> list[Row]:
+    return [{"prompt": f"Name colour {i}:", "completion": f" blue {again}"} for again in range(2)]
+
+
+def _talks(i: int) -> list[Row]:
+    return [{"messages": chat(f"Name colour {i}.", f"Blue {again}.")} for again in range(2)]
+
+
 SHAPES: dict[str, Any] = {
     "Anthropic HH": (_hh, "preferences", chat("Hi there", "Hello!", "Name colour 0."), ["Blue 0.", "A dog 0."]),
     "UltraFeedback": (_ultrafeedback, "preferences", chat("Name colour 0."), ["Blue 0.", "A dog 0."]),
@@ -104,6 +112,8 @@ SHAPES: dict[str, Any] = {
     ),
     "KTO thumbs": (_thumbs, "thumbs", chat("Name colour 0."), ["Blue."]),
     "our own comparisons": (_plain, "preferences", "Name colour 0:", [" blue 0", " a dog"]),
+    "our own demonstrations": (_shown, "demonstrations", "Name colour 0:", [" blue 0"]),
+    "conversations": (_talks, "demonstrations", chat("Name colour 0."), ["Blue 0."]),
 }
 """By name: rows of the i-th prompt, their kind, and prompt and answers of the very first row."""
 

@@ -26,6 +26,7 @@ from tests.test_public_shapes import write
 
 PROMPTS = 40
 JUDGED = [name for name in SHAPES if SHAPES[name][1] != "demonstrations"]
+SHOWN = [name for name in SHAPES if SHAPES[name][1] in ("demonstrations", "scores")]
 SETTINGS: dict[str, Any] = {"lora_r": 2, "device": "cpu", "threads": 1}
 
 
@@ -158,9 +159,38 @@ def test_prompts_that_become_the_same_when_cut_stay_apart_and_the_same_ones_toge
     assert len(trainer.held_out) % 4 == 0  # whole prompts
 
 
-def test_sft_validates_on_other_prompts(tmp_path: Path, model_folder: Path) -> None:
-    rows = load_demonstrations(str(write(tmp_path / "rows.jsonl", rows_of("UltraChat", PROMPTS))))
-    apart(SFTTrainer(SFTConfig(model_name=str(model_folder), **SETTINGS), rows))
+@pytest.mark.parametrize("long_rows", ["skip", "cut"])
+@pytest.mark.parametrize("name", SHOWN)
+def test_sft_validates_on_other_prompts_also_where_they_are_cut(
+    name: str, long_rows: Any, tmp_path: Path, model_folder: Path
+) -> None:
+    rows = load_demonstrations(str(write(tmp_path / "rows.jsonl", rows_of(name, PROMPTS))))
+    limits: Any = {"long_rows": long_rows, "max_tokens": 40 if long_rows == "cut" else 128}
+    apart(SFTTrainer(SFTConfig(model_name=str(model_folder), **SETTINGS, **limits), rows))
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_demonstrations_given_to_validate_with_are_left_out_of_the_training(
+    name: str, model_folder: Path, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """By their prompt: the answers of the two sides differ."""
+    every = load_demonstrations(str(write(tmp_path / "rows.jsonl", rows_of(name, PROMPTS))))
+    config = SFTConfig(model_name=str(model_folder), **SETTINGS)
+    trainer = SFTTrainer(config, every[::2], every[1:20:2])
+    apart(trainer)
+    assert (len(trainer.rows), len(trainer.held_out)) == (30, 10)
+    assert "10 of 40 rows to train on are also given to evaluate on" in caplog.text
+    with pytest.raises(DataError, match="name:split"):
+        SFTTrainer(config, every[::2], every[1::2])
+
+
+def test_an_answer_that_was_judged_bad_is_no_demonstration(tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.jsonl", rows_of("KTO thumbs", 2))
+    with pytest.raises(DataError, match="line 2, shows an answer that was judged bad"):
+        load_demonstrations(str(path))
+    assert [row.completion for row in load_demonstrations(str(path), skip_bad=True)] == ["Blue.", "Blue."]
+    other = write(tmp_path / "topics.jsonl", [{"prompt": "a", "completion": "b", "label": "sports"}])
+    assert len(load_demonstrations(str(other))) == 1  # a column of that name may mean anything else
 
 
 def test_rows_given_to_validate_with_are_left_out_of_the_training(

@@ -12,7 +12,7 @@ from ppolm.cli.main import run
 from ppolm.data.examples import Demonstration, as_example
 from ppolm.data.load_rows import load_demonstrations, load_judgements, load_prompts
 from ppolm.data.prompts import Prompt, as_prompt
-from ppolm.data.read_rows import DatasetName, read_rows
+from ppolm.data.read_rows import MOST_ENTRIES, DatasetName, read_rows
 from ppolm.data.shapes import shape_of, standard_row
 from ppolm.data.tally import answers_of
 from ppolm.errors import DataError
@@ -54,7 +54,8 @@ def test_data_check_says_what_the_commands_read(name: str, tmp_path: Path, capsy
     assert report["chat"] == 6 * isinstance(SHAPES[name][2], list)
     load = load_demonstrations if SHAPES[name][1] == "demonstrations" else load_judgements
     assert len(load(str(path))) == 6
-    assert sum(report["shapes"].values()) == (0 if name in ("KTO thumbs", "our own comparisons") else 6)
+    ours = ("KTO thumbs", "our own comparisons", "our own demonstrations", "conversations")
+    assert sum(report["shapes"].values()) == (0 if name in ours else 6)
 
 
 def test_the_judges_of_summaries_are_known() -> None:
@@ -121,6 +122,26 @@ def test_a_folder_of_data_has_configurations_and_splits(tmp_path: Path) -> None:
     for config in ("easy", "hard"):
         assert [row for _, row in read_rows(f"{folder}/{config}:test")] == [{"prompt": f"{config} test"}]
     assert [row for _, row in read_rows(f"{folder}/hard")] == [{"prompt": "hard train"}]
+
+
+def test_a_folder_of_everything_is_no_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A home folder has hundreds of thousands of files: the library would look at each, many times."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for part in ("mail", ".cache"):
+        (tmp_path / part / "old").mkdir(parents=True)
+        for i in range(MOST_ENTRIES // 2):
+            (tmp_path / part / "old" / f"{i}").touch()
+    (tmp_path / "train.jsonl").write_text('{"prompt": "a"}\n')
+    for source in ("~", str(tmp_path), f"{tmp_path}:train", "~/mail/.."):
+        with pytest.raises(DataError, match=f"more than {MOST_ENTRIES:,} files and folders.*that holds the rows"):
+            list(read_rows(source))
+    assert len(list(read_rows("~/train.jsonl"))) == 1
+
+
+def test_a_folder_that_leads_into_itself_is_looked_through_once(tmp_path: Path) -> None:
+    (tmp_path / "again").symlink_to(tmp_path)
+    write(tmp_path / "train.jsonl", [{"prompt": "a"}])
+    assert [row for _, row in read_rows(str(tmp_path))] == [{"prompt": "a"}]
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> Path:

@@ -105,6 +105,11 @@ def as_judgement(row: Any, where: str) -> Judgement:
 def as_demonstration(row: Any, where: str) -> Demonstration:
     """A prompt with its completion, or a conversation that ends in an answer."""
     row = _standard(row, where)
+    if isinstance(row, Mapping) and TRUTHS.get(str(row.get("label")).strip().lower()) is False:
+        raise DataError(
+            f"{where} shows an answer that was judged bad (its 'label' is {brief(row['label'])}): a model would learn "
+            "to give it. Let --skip-bad-rows leave out such rows, or remove the column if it means something else."
+        )
     return Demonstration(as_prompt(row, where), _completion(row, where))
 
 

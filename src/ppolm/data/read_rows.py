@@ -5,9 +5,11 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -156,10 +158,32 @@ class DatasetName:
         return cls(place, None, own_split or split)
 
 
+MOST_ENTRIES = 10_000
+"""Files and folders that a folder of data may hold: the library looks through them all several times, 8 s for these."""
+
+
+def _refuse_folder_of_everything(folder: Path, source: str) -> None:
+    """Somebody's home or a whole disk is no data set, and looking through it would take minutes or hours."""
+    count, waiting = 0, [folder]
+    while waiting:
+        try:
+            entries = list(islice(os.scandir(waiting.pop()), MOST_ENTRIES + 1))
+        except OSError:  # no right to look, or just gone: the library says what it makes of that
+            continue
+        waiting += [Path(entry) for entry in entries if entry.is_dir(follow_symlinks=False)]
+        count += len(entries)
+        if count > MOST_ENTRIES:
+            raise DataError(
+                f"Folder {source!r} holds more than {MOST_ENTRIES:,} files and folders, too many to be looked through "
+                "for data. Give the file, or the folder, that holds the rows."
+            )
+
+
 def _read_dataset(source: str, split: str) -> Iterator[Row]:
+    wanted = DatasetName.parse(source, split)
+    _refuse_folder_of_everything(Path(wanted.name), source)
     import datasets
 
-    wanted = DatasetName.parse(source, split)
     with offline_unless_reachable() as reachable:
         try:
             rows = datasets.load_dataset(wanted.name, wanted.config, split=wanted.split)
