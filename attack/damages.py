@@ -6,7 +6,6 @@ python -m attack.damages --count 100 --seed 1
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import shutil
@@ -16,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from attack import table
 from attack.kills import undisturbed
 from attack.trainings import trainings
 from ppolm.errors import RunFolderError
@@ -91,10 +91,7 @@ def run(checkpoint: Path, count: int, seed: int, place: Path) -> tuple[Counter[s
 
 def main(argv: list[str] | None = None) -> int:
     """Attack, print a table, and fail if a damage was not noticed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=1500)
-    parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args(argv)
+    arguments = table.flags(__doc__, 1500, "damages").parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         whole, _ = undisturbed(trainings(place)["train"], place)

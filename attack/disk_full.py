@@ -9,18 +9,17 @@ in whatever library is writing, and needs no rights; the moment is that of the n
 
 from __future__ import annotations
 
-import argparse
 import random
 import resource
 import signal
 import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from attack import table
 from attack.child import start
 from attack.kills import PATIENCE, undisturbed
 from attack.trainings import Training, trainings
@@ -105,19 +104,13 @@ HEAD = """| training | disk full | one sentence, exit 1 | resumed | finished bit
 def line(figures: Figures) -> str:
     """A row of the table, and what went wrong."""
     cells = (figures.training, figures.times, figures.one_sentence, figures.resumed, figures.bit_equal)
-    return "\n".join([f"| {' | '.join(map(str, cells))} |", *figures.problems])
+    return table.row(cells, figures)
 
 
 def main(argv: list[str] | None = None) -> int:
     """Attack, print a table, and fail if anything was lost."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=10, help="times for each training")
-    parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args(argv)
-    print(HEAD)
-    with tempfile.TemporaryDirectory() as place:
-        found = run(arguments.count, arguments.seed, Path(place))
-    return int(any(figures.problems for figures in found))
+    arguments = table.flags(__doc__, 10, "times for each training").parse_args(argv)
+    return table.status(HEAD, partial(run, arguments.count, arguments.seed))
 
 
 if __name__ == "__main__":

@@ -6,17 +6,17 @@ python -m attack.kills --count 10 --signals 2 --seed 1
 
 from __future__ import annotations
 
-import argparse
 import math
 import random
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
+from attack import table
 from attack.child import BEGUN, DONE, start
 from attack.trainings import Training, trainings
 
@@ -143,21 +143,17 @@ def line(figures: Figures) -> str:
     signals = figures.way != "kill -9"
     told = (figures.later_steps, figures.lost_steps, f"{figures.slowest:.1f} s") if signals else ("", "", "")
     cells = (figures.training, figures.way, figures.stopped, figures.saved_nothing, figures.bit_equal, *told)
-    return "\n".join([f"| {' | '.join(map(str, cells))} |", *figures.problems])
+    return table.row(cells, figures)
 
 
 def main(argv: list[str] | None = None) -> int:
     """Attack, print a table, and fail if anything was lost."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=50, help="kill -9, over all trainings")
+    parser = table.flags(__doc__, 50, "kill -9, over all trainings")
     parser.add_argument("--signals", type=int, default=10, help="of each signal, for each training")
-    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--trainings", nargs="+", default=["train", "sft", "reward"])
     arguments = parser.parse_args(argv)
-    print(HEAD)
-    with tempfile.TemporaryDirectory() as place:
-        found = run(arguments.count, arguments.signals, arguments.seed, Path(place), arguments.trainings)
-    return int(any(figures.problems for figures in found))
+    attack_all = partial(run, arguments.count, arguments.signals, arguments.seed, names=arguments.trainings)
+    return table.status(HEAD, attack_all)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ python -m attack.loading --count 5 --seed 1
 
 from __future__ import annotations
 
-import argparse
 import random
 import signal
 import subprocess
@@ -14,6 +13,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+from attack import table
 
 FLAGS = ("train", "--model-name", "embedded", "--run-name", "run", "--max-steps", "100")
 PROGRAM = "import sys; from ppolm.cli.main import main; main(sys.argv[1:])"
@@ -53,10 +54,7 @@ def run(count: int, seed: int) -> tuple[dict[str, int], list[str]]:
 
 def main(argv: list[str] | None = None) -> int:
     """Attack, print what was found, and fail if anything was not as it should be."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args(argv)
+    arguments = table.flags(__doc__, 20, "processes").parse_args(argv)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background may have it ignored
     found, problems = run(arguments.count, arguments.seed)
     print(f"stopped: {found}; ended otherwise than they should: {len(problems)}", *problems, sep="\n")

@@ -6,19 +6,18 @@ python -m attack.two_writers --count 3 --seed 1
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import math
 import random
 import shutil
 import sys
-import tempfile
 import time
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from attack import table
 from attack.child import Child, start
 from attack.kills import PATIENCE, undisturbed
 from attack.trainings import Training, trainings
@@ -150,19 +149,13 @@ def line(figures: Figures) -> str:
     """A row of the table, and what went wrong."""
     counts = (figures.pairs, figures.at_once, figures.told, figures.in_turn, figures.together, figures.whole)
     cells = (figures.training, figures.kind, *counts)
-    return "\n".join([f"| {' | '.join(map(str, cells))} |", *figures.problems])
+    return table.row(cells, figures)
 
 
 def main(argv: list[str] | None = None) -> int:
     """Attack, print a table, and fail if anything was harmed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=10, help="pairs of each kind")
-    parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args(argv)
-    print(HEAD)
-    with tempfile.TemporaryDirectory() as place:
-        found = run(arguments.count, arguments.seed, Path(place))
-    return int(any(figures.problems for figures in found))
+    arguments = table.flags(__doc__, 10, "pairs of each kind").parse_args(argv)
+    return table.status(HEAD, partial(run, arguments.count, arguments.seed))
 
 
 if __name__ == "__main__":
