@@ -243,7 +243,7 @@ def _spoil_table(rng: Random, path: Path) -> None:
 
 def runs(rng: Random, samples: Samples, box: Sandbox) -> Case:
     """Run folders: settings, states, checkpoints and policies that were damaged or that another program wrote."""
-    from ppolm.runs.atomic import MANIFEST, describe
+    from ppolm.storage.atomic import MANIFEST, describe
 
     run = copy(samples.run, box.out / "run")
     part = rng.choice([run, run / "best", max((run / "checkpoints").iterdir())])
@@ -268,7 +268,7 @@ def runs(rng: Random, samples: Samples, box: Sandbox) -> Case:
 def resume(run: Path, *given: str) -> Case:
     """``ppolm train --resume``, up to the first step."""
     from ppolm.cli.main import run as ppolm
-    from ppolm.ppo_trainer.training_run import TrainingRun
+    from ppolm.runs.training_run import TrainingRun
 
     def action() -> int:
         train = TrainingRun.run

@@ -19,7 +19,7 @@ from attack import table
 from attack.kills import undisturbed
 from attack.trainings import trainings
 from ppolm.errors import RunFolderError
-from ppolm.runs.atomic import verify_folder
+from ppolm.storage.atomic import verify_folder
 
 
 def flip(file: Path, draw: random.Random) -> None:

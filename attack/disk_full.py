@@ -40,7 +40,7 @@ class Figures:
 
 def fill_disk(number: int, size: int) -> None:
     """While the ``number``-th folder is written, let no file grow beyond ``size`` bytes."""
-    from ppolm.runs import atomic
+    from ppolm.storage import atomic
 
     written = 0
     fill: Callable[..., Any] = atomic._fill

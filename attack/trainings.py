@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ppolm.errors import RunFolderError
-from ppolm.runs.atomic import verify_folder
-from ppolm.runs.metrics_log import read_metrics
+from ppolm.storage.atomic import verify_folder
+from ppolm.storage.metrics_log import read_metrics
 
 COMPARISONS = Path(__file__).resolve().parent.parent / "examples" / "comparisons.jsonl"
 

@@ -48,7 +48,7 @@ class Figures:
 
 def note_claims(file: Path) -> None:
     """Let this process note when it holds a folder: from the claim to just before it lets go."""
-    from ppolm.runs.claim import Claim
+    from ppolm.storage.claim import Claim
 
     take, release = Claim.__init__, Claim.release
     begin = 0.0

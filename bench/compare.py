@@ -26,11 +26,11 @@ from bench.shapes import LORA_R, model_config
 from bench.shapes import parser as side_parser
 from bench.sides import ROOT, run
 from bench.tables import PHASES, case_table, generation_table, growth_table
-from ppolm.base_setup.cpu_bfloat16 import make_bfloat16_safe
 from ppolm.config import PPOConfig
 from ppolm.estimate.machine import gemm_gflops
 from ppolm.estimate.model_shape import shape_of
 from ppolm.estimate.operations import Work
+from ppolm.kernels.cpu_bfloat16 import make_bfloat16_safe
 
 
 @functools.cache

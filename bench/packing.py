@@ -22,11 +22,11 @@ import transformers
 from bench.shapes import LORA_R, SHAPES, make_prompts, make_tokenizer, model_config
 from bench.tables import markdown
 from ppolm.base_setup.model_setup import setup_models
+from ppolm.batches.arrange import apart, bundled
+from ppolm.batches.layout import Cost, bundles, most_together, topics
+from ppolm.batches.packing import Answers
+from ppolm.batches.sequences import Microbatch, Read
 from ppolm.config import PPOConfig
-from ppolm.data.arrange import apart, bundled
-from ppolm.data.layout import Cost, bundles, most_together, topics
-from ppolm.data.packing import Answers
-from ppolm.data.sequences import Microbatch, Read
 from ppolm.models import PolicyModel
 
 BUDGET = 4096

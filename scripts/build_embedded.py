@@ -2,7 +2,7 @@
 
     make embedded          writes src/ppolm/embedded/{model,reward,README.md}; on one machine the same bytes every time
 
-Posts and summaries come from the grammar in ppolm.data.world, preferences from its gold judge. Nothing is downloaded.
+Posts and summaries come from the grammar in ppolm.embedded.world, preferences from its gold judge. No downloads.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from ppolm.base_setup import AdapterSet, BaseModelSetup
 from ppolm.config import RewardConfig, SFTConfig
 from ppolm.data.examples import Demonstration, Preference, as_preference
 from ppolm.data.prompts import Prompt
-from ppolm.data.world import Post, world_posts
-from ppolm.data.world.contrasts import contrast
-from ppolm.data.world.gold import preference_row
-from ppolm.data.world.rows import EMBEDDED, NOISE
-from ppolm.data.world.summaries import reference_summary
-from ppolm.data.world.tokenizer import make_tokenizer
 from ppolm.embedded import FOLDER
+from ppolm.embedded.world import Post, world_posts
+from ppolm.embedded.world.contrasts import contrast
+from ppolm.embedded.world.gold import preference_row
+from ppolm.embedded.world.rows import EMBEDDED, NOISE
+from ppolm.embedded.world.summaries import reference_summary
+from ppolm.embedded.world.tokenizer import make_tokenizer
 from ppolm.models.full_model import FullModel
 from ppolm.rollout.generator import Generator
 from ppolm.rollout.sampling import Sampling

@@ -9,7 +9,7 @@ import json
 from itertools import islice
 from pathlib import Path
 
-from ppolm.data.world.rows import read_world
+from ppolm.embedded.world.rows import read_world
 
 FILE = Path(__file__).parent.parent / "examples" / "comparisons.jsonl"
 ROWS = 400

@@ -10,9 +10,9 @@ from random import Random
 
 from ppolm.base_setup.model_setup import Models, setup_models
 from ppolm.config import PPOConfig
-from ppolm.data.world import Post, world_posts
-from ppolm.data.world.contrasts import CONTRASTS, Pair
-from ppolm.data.world.gold import gold, judge_summary
+from ppolm.embedded.world import Post, world_posts
+from ppolm.embedded.world.contrasts import CONTRASTS, Pair
+from ppolm.embedded.world.gold import gold, judge_summary
 from ppolm.rollout.generator import Generator
 from ppolm.rollout.sampling import Sampling
 
@@ -81,8 +81,8 @@ def card(scores: dict[str, dict[str, float]], facts: dict[str, str]) -> str:
         "# The embedded model",
         "",
         "A language model small enough to ship inside the package, so that PPO can be seen working without a GPU, a",
-        "download or an account. It knows one made-up world of posts and their summaries (`ppolm.data.world`) and is",
-        "of no use outside it.",
+        "download or an account. It knows one made-up world of posts and their summaries (`ppolm.embedded.world`) and",
+        "is of no use outside it.",
         "",
         "| | |",
         "|---|---|",

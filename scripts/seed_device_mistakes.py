@@ -42,7 +42,7 @@ CONTROL = Mistake("no mistake", "models/scalar_head.py", "hidden.float()", "hidd
 MISTAKES = (
     Mistake(
         "an index on the host",
-        "data/sequences.py",
+        "batches/sequences.py",
         "state_index=torch.cat(state_index).to(device)",
         "state_index=torch.cat(state_index)",
     ),
@@ -54,13 +54,13 @@ MISTAKES = (
     ),
     Mistake(
         "a mask on the host, in the last block",
-        "base_setup/fused_block.py",
+        "kernels/fused_block.py",
         "torch.arange(width, device=wanted.device)",
         "torch.arange(width)",
     ),
     Mistake(
         "an attention mask on the host, of packed rows",
-        "data/packing.py",
+        "batches/packing.py",
         "mask=_mask(*tree).to(device)",
         "mask=_mask(*tree)",
     ),

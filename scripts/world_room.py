@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 
 from ppolm.data.load_rows import load_demonstrations
-from ppolm.data.world.gold import gold
+from ppolm.embedded.world.gold import gold
 
 
 def main() -> None:

@@ -17,9 +17,9 @@ from transformers import AutoModelForCausalLM
 from ppolm.base_setup.load_model import find_blocks, find_transformer
 from ppolm.base_setup.model_setup import Models, setup_models
 from ppolm.base_setup.trunk import Trunk, trunk_refusal
+from ppolm.batches import layout
+from ppolm.batches.sequences import TokenSequences
 from ppolm.config import PPOConfig
-from ppolm.data import layout
-from ppolm.data.sequences import TokenSequences
 from ppolm.errors import ModelError
 from ppolm.rollout.sampling import Sampling
 from tests.architectures import VOCABULARY, make_architecture

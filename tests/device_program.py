@@ -20,15 +20,16 @@ from unittest.mock import patch
 import torch
 import transformers
 
+from ppolm.batches import layout
 from ppolm.cli import generate_command
 from ppolm.config import ModelSettings, PPOConfig, RewardConfig, SFTConfig
-from ppolm.data import layout
 from ppolm.data.examples import Demonstration, Judgement, Preference, Rating, Thumb
 from ppolm.data.prompts import Prompt
-from ppolm.evaluation import intervals
-from ppolm.evaluation.readiness import assess
+from ppolm.measures import intervals
 from ppolm.models.base_model import BaseModel
-from ppolm.ppo_trainer import PPOTrainer, training_run
+from ppolm.ppo_trainer import PPOTrainer
+from ppolm.readiness import assess
+from ppolm.runs import training_run
 from ppolm.supervised import RewardTrainer, SFTTrainer, head_fit
 from ppolm.supervised.load_reward import load_reward_model
 from ppolm.supervised.supervised_trainer import SupervisedTrainer

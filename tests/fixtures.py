@@ -13,9 +13,9 @@ import pytest
 import torch
 import transformers
 
-from ppolm.base_setup.cpu_bfloat16 import make_bfloat16_safe
 from ppolm.base_setup.model_setup import Models, setup_models
 from ppolm.config import PPOConfig
+from ppolm.kernels.cpu_bfloat16 import make_bfloat16_safe
 from tests.conftest import THREADS
 from tests.tiny_models import make_model_folder
 
@@ -75,7 +75,7 @@ def make_config(model_folder: Path, tmp_path: Path) -> Callable[..., PPOConfig]:
 @pytest.fixture
 def always_packed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers share a row with their prompt wherever they can: at the size of tests it would seldom pay."""
-    monkeypatch.setattr("ppolm.data.layout.PAYS", 1e9)
+    monkeypatch.setattr("ppolm.batches.layout.PAYS", 1e9)
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from peft import EvaConfig, LoraConfig, PeftModel, get_peft_model, initialize_lo
 from transformers import AutoModelForCausalLM
 
 from ppolm.base_setup.model_setup import setup_models
+from ppolm.batches.sequences import TokenSequences
 from ppolm.config import PPOConfig
-from ppolm.data.sequences import TokenSequences
 from ppolm.errors import ModelError
 from tests.closeness import assert_rounding
 from tests.tiny_models import make_model_folder

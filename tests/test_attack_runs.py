@@ -13,7 +13,7 @@ from attack import damages, disk_full, kills, two_writers
 from attack.__main__ import main
 from attack.child import DONE, start
 from attack.trainings import trainings
-from ppolm.runs.atomic import write_folder
+from ppolm.storage.atomic import write_folder
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="copies a process that has torch loaded")
 

@@ -9,8 +9,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from ppolm.base_setup import BaseModelSetup
-from ppolm.base_setup.attention import NAME
 from ppolm.config import SFTConfig
+from ppolm.kernels.attention import NAME
 from tests.closeness import assert_rounding
 from tests.tiny_models import ARCHITECTURES, make_model_folder
 

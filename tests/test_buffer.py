@@ -12,8 +12,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ppolm.batches.sequences import Microbatch
 from ppolm.config import PPOConfig
-from ppolm.data.sequences import Microbatch
 from ppolm.experience_buffer import BatchedData, ExperienceBuffer
 from ppolm.ppo_trainer import PPOTrainer
 from ppolm.token_attribution import SAPairs

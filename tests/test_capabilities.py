@@ -14,14 +14,15 @@ import torch
 from peft.tuners.lora import Linear as LoraLayer
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config
 
-from ppolm.base_setup import BaseModelSetup, lora_linear
+from ppolm.base_setup import BaseModelSetup
 from ppolm.base_setup.capabilities import FAST_PATHS, Capabilities, smallest_window
 from ppolm.base_setup.context import context_length
 from ppolm.base_setup.model_setup import setup_models
-from ppolm.base_setup.output_head import OutputHead, find_head
 from ppolm.base_setup.trial import disagreement
 from ppolm.config import PPOConfig, SFTConfig
 from ppolm.errors import ConfigError, ModelError
+from ppolm.kernels import lora_linear
+from ppolm.kernels.output_head import OutputHead, find_head
 from ppolm.ppo_trainer import PPOTrainer
 from tests.closeness import near
 from tests.conftest import PROMPTS, spread

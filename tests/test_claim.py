@@ -17,9 +17,9 @@ from ppolm.cli.main import run as ppolm
 from ppolm.config import PPOConfig, SFTConfig
 from ppolm.errors import ConfigError, RunFolderError
 from ppolm.ppo_trainer import PPOTrainer
-from ppolm.ppo_trainer.training_run import claim_run
-from ppolm.runs.claim import LOCK, Claim, claim_numbered, refuse_claimed
-from ppolm.runs.output_folder import SETTINGS, OutputFolder
+from ppolm.runs.training_run import claim_run
+from ppolm.storage.claim import LOCK, Claim, claim_numbered, refuse_claimed
+from ppolm.storage.output_folder import SETTINGS, OutputFolder
 from tests.conftest import PROMPTS, spread
 
 MakeConfig = Callable[..., PPOConfig]
@@ -45,7 +45,7 @@ def test_a_killed_owner_leaves_no_claim_even_if_its_own_children_live_on(tmp_pat
     program = f"""
 import os, signal, time
 from pathlib import Path
-from ppolm.runs.claim import Claim
+from ppolm.storage.claim import Claim
 claim = Claim(Path({str(tmp_path / "run")!r}), "Wait.")
 if os.fork() == 0:  # the copy says when it runs: before that it cannot have let go of anything
     print("held", flush=True)

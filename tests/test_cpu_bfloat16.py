@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from ppolm.base_setup import cpu_bfloat16
+from ppolm.kernels import cpu_bfloat16
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the crash was seen on Linux only")
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from ppolm.base_setup import BaseModelSetup, cpu_threads
-from ppolm.base_setup.cpu_threads import use_threads
+from ppolm.base_setup import BaseModelSetup
 from ppolm.config import SFTConfig
+from ppolm.kernels import cpu_threads
+from ppolm.kernels.cpu_threads import use_threads
 
 
 @pytest.fixture(autouse=True)

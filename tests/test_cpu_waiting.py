@@ -11,9 +11,9 @@ from unittest.mock import Mock, call
 import pytest
 import torch
 
-from ppolm.base_setup import cpu_waiting
-from ppolm.base_setup.cpu_threads import use_threads
-from ppolm.base_setup.cpu_waiting import Crowd, Delays, loaded_libgomp, watch_neighbours
+from ppolm.kernels import cpu_waiting
+from ppolm.kernels.cpu_threads import use_threads
+from ppolm.kernels.cpu_waiting import Crowd, Delays, loaded_libgomp, watch_neighbours
 
 LIBRARY = loaded_libgomp()
 needs_libgomp = pytest.mark.skipif(LIBRARY is None, reason="torch does not compute with libgomp here")
@@ -139,7 +139,7 @@ def test_where_threads_cannot_be_started_there_is_no_crowd(monkeypatch: pytest.M
 @needs_libgomp
 def test_neighbours_are_watched_where_there_are_several_threads(undecided: pytest.MonkeyPatch) -> None:
     watched: list[bool] = []
-    undecided.setattr("ppolm.base_setup.cpu_threads.watch_neighbours", lambda: watched.append(watch_neighbours()))
+    undecided.setattr("ppolm.kernels.cpu_threads.watch_neighbours", lambda: watched.append(watch_neighbours()))
     before = torch.get_num_threads()
     try:
         use_threads(1, 512)

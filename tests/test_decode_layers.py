@@ -12,11 +12,11 @@ import torch
 
 from ppolm.base_setup import AdapterSet, new_lora_config
 from ppolm.base_setup.base_setup import BaseModelSetup
-from ppolm.base_setup.decode_layers import PAYS_AFTER, DecodeLayers, packs
-from ppolm.base_setup.lora_linear import apply_layers
 from ppolm.base_setup.model_setup import Models, setup_models
-from ppolm.base_setup.products import WIDE_ROWS
 from ppolm.config import PPOConfig, SFTConfig
+from ppolm.kernels.decode_layers import PAYS_AFTER, DecodeLayers, packs
+from ppolm.kernels.lora_linear import apply_layers
+from ppolm.kernels.products import WIDE_ROWS
 from ppolm.rollout import slot_sampler
 from ppolm.rollout.sampling import Sampled, Sampling
 from ppolm.rollout.slot_sampler import SlotSampler
@@ -133,7 +133,7 @@ def test_a_model_too_large_for_copies_is_used_as_it_is(
     setup = moved(make_config, "float32").setup
     plain = sample(setup)
     first = 32 * (32 + 16 + 16) * 4
-    monkeypatch.setattr("ppolm.base_setup.decode_layers.COPY_BYTES", first)
+    monkeypatch.setattr("ppolm.kernels.decode_layers.COPY_BYTES", first)
     layers = DecodeLayers()
     monkeypatch.setattr(slot_sampler, "DecodeLayers", lambda: layers)
     bounded = sample(setup)
@@ -153,7 +153,7 @@ def test_packing_is_tried_and_a_torch_without_it_goes_on(
     make_config: Callable[..., PPOConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert packs() in (True, False)
-    monkeypatch.setattr("ppolm.base_setup.decode_layers.packs", lambda: False)
+    monkeypatch.setattr("ppolm.kernels.decode_layers.packs", lambda: False)
     assert len(sample(moved(make_config, "bfloat16").setup)) == 5
 
 

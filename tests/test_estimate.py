@@ -17,9 +17,9 @@ from ppolm.base_setup import device
 from ppolm.base_setup.base_setup import BaseModelSetup
 from ppolm.base_setup.device import memory_size, resolve_dtype
 from ppolm.base_setup.model_setup import setup_models
+from ppolm.batches.layout import Cost
 from ppolm.cli.main import main
 from ppolm.config import PPOConfig
-from ppolm.data.layout import Cost
 from ppolm.estimate import Work, estimate, read_shape
 from ppolm.estimate.estimate import duration
 from ppolm.estimate.machine import gemm_gflops

@@ -10,13 +10,13 @@ import pytest
 
 from ppolm.config import PPOConfig
 from ppolm.data.prompts import as_prompts
-from ppolm.data.words import repetition
 from ppolm.evaluation.alarms import Limits
 from ppolm.evaluation.evaluator import Evaluator
 from ppolm.evaluation.quality import distinct, quality_metrics, rouge_l, rouge_n
 from ppolm.evaluation.verdict import judge, judge_run
+from ppolm.measures.words import repetition
 from ppolm.ppo_trainer import PPOTrainer
-from ppolm.runs.metrics_log import read_metrics
+from ppolm.storage.metrics_log import read_metrics
 from tests.conftest import PROMPTS, spread
 
 MakeConfig = Callable[..., PPOConfig]

@@ -13,12 +13,12 @@ from torch.nn.functional import silu
 
 from ppolm.base_setup import AdapterSet, new_lora_config
 from ppolm.base_setup.base_setup import BaseModelSetup
-from ppolm.base_setup.fused_block import FusedBlock, fuse_blocks, unfuse_blocks
-from ppolm.base_setup.fused_ops import gated, log_sum_exp, rms_norm, rotate
 from ppolm.base_setup.load_model import find_blocks
+from ppolm.batches.packing import Answers, pack
+from ppolm.batches.sequences import TokenSequences
 from ppolm.config import PPOConfig, SFTConfig
-from ppolm.data.packing import Answers, pack
-from ppolm.data.sequences import TokenSequences
+from ppolm.kernels.fused_block import FusedBlock, fuse_blocks, unfuse_blocks
+from ppolm.kernels.fused_ops import gated, log_sum_exp, rms_norm, rotate
 from ppolm.ppo_trainer import PPOTrainer
 from tests.closeness import assert_all_rounding, assert_rounding, near
 from tests.conftest import PROMPTS

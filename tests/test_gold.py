@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from ppolm.data.world import Facts, write_post
-from ppolm.data.world.gold import gold, gold_reward, judge_summary, preference_row, prefers_first
+from ppolm.embedded.world import Facts, write_post
+from ppolm.embedded.world.gold import gold, gold_reward, judge_summary, preference_row, prefers_first
 from ppolm.errors import RewardError
 from ppolm.ppo_trainer.reward_computer import RewardComputer
 from ppolm.rewards.function_reward import FunctionReward

@@ -24,7 +24,7 @@ from ppolm.ppo_trainer import PPOTrainer
 from ppolm.rewards import human_reward
 from ppolm.rewards.human_reward import HumanReward
 from ppolm.rewards.protocol import RewardCallError
-from ppolm.runs.metrics_log import read_metrics
+from ppolm.storage.metrics_log import read_metrics
 from tests.conftest import PROMPTS
 
 MakeConfig = Callable[..., PPOConfig]

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from ppolm.evaluation.intervals import (
+from ppolm.measures.intervals import (
     Interval,
     cluster_interval,
     mean_error,
@@ -67,7 +67,7 @@ def test_drawing_in_parts_changes_no_number(monkeypatch: pytest.MonkeyPatch) -> 
         return statistic_interval(lambda rows: float(np.median(values[rows])), range(301))
 
     whole = median()
-    monkeypatch.setattr("ppolm.evaluation.intervals.DRAWS_AT_ONCE", 1000)
+    monkeypatch.setattr("ppolm.measures.intervals.DRAWS_AT_ONCE", 1000)
     assert median() == whole
 
 

@@ -13,7 +13,7 @@ from ppolm.config import PPOConfig
 from ppolm.evaluation import Convergence, Evaluator, Performance
 from ppolm.experience_buffer import BatchedData
 from ppolm.ppo_trainer import PPOTrainer
-from ppolm.ppo_trainer.results import TrainingResults
+from ppolm.runs.results import TrainingResults
 from ppolm.token_attribution import SAPairs
 from tests.closeness import near
 from tests.conftest import PROMPTS, spread

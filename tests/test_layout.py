@@ -13,12 +13,12 @@ from hypothesis import given
 from bench.shapes import model_config
 from ppolm.base_setup import BaseModelSetup
 from ppolm.base_setup.model_setup import setup_models
+from ppolm.batches import arrange as arrange_module
+from ppolm.batches.arrange import apart, bundled
+from ppolm.batches.layout import PAYS, Cost, apart_cost, bundles, most_together, packed_cost, topics
+from ppolm.batches.packing import Answers
+from ppolm.batches.sequences import Microbatch, TokenSequences
 from ppolm.config import SFTConfig
-from ppolm.data import arrange as arrange_module
-from ppolm.data.arrange import apart, bundled
-from ppolm.data.layout import PAYS, Cost, apart_cost, bundles, most_together, packed_cost, topics
-from ppolm.data.packing import Answers
-from ppolm.data.sequences import Microbatch, TokenSequences
 from ppolm.supervised import RewardTrainer, SFTTrainer
 
 COST = Cost.of(model_config("small"))

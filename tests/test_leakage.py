@@ -16,8 +16,8 @@ from ppolm.data.prompts import Prompt
 from ppolm.data.split import ENOUGH_PROMPTS
 from ppolm.errors import DataError
 from ppolm.ppo_trainer import PPOTrainer
-from ppolm.ppo_trainer.prompt_schedule import PromptSchedule, different_prompts, plan_prompts
-from ppolm.runs.prompt_record import read_held_out, read_trained_on
+from ppolm.runs.prompt_schedule import PromptSchedule, different_prompts, plan_prompts
+from ppolm.storage.prompt_record import read_held_out, read_trained_on
 from ppolm.supervised import RewardTrainer, SFTTrainer
 from ppolm.supervised.supervised_trainer import SupervisedTrainer
 from tests.conftest import spread

@@ -9,11 +9,12 @@ import pytest
 import torch
 from peft.tuners.lora import Linear as LoraLayer
 
-from ppolm.base_setup import AdapterSet, BaseModelSetup, new_lora_config, products
-from ppolm.base_setup.cpu_bfloat16 import make_bfloat16_safe
-from ppolm.base_setup.lora_linear import Adapted, linears
-from ppolm.base_setup.products import ComputeMode
+from ppolm.base_setup import AdapterSet, BaseModelSetup, new_lora_config
 from ppolm.config import SFTConfig
+from ppolm.kernels import products
+from ppolm.kernels.cpu_bfloat16 import make_bfloat16_safe
+from ppolm.kernels.lora_linear import Adapted, linears
+from ppolm.kernels.products import ComputeMode
 from tests.closeness import assert_all_rounding, assert_rounding
 from tests.tiny_models import ARCHITECTURES, make_model_folder
 

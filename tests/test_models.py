@@ -18,11 +18,11 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from ppolm.base_setup import device
 from ppolm.base_setup.model_setup import Models, setup_models
+from ppolm.batches.sequences import TokenSequences
 from ppolm.config import PPOConfig
-from ppolm.data.sequences import TokenSequences
 from ppolm.errors import ModelError, TrainingDivergedError
+from ppolm.kernels.token_logprobs import token_logprobs
 from ppolm.models.base_model import BaseModel
-from ppolm.models.token_logprobs import token_logprobs
 from ppolm.ppo_trainer import PPOTrainer
 from tests.architectures import make_architecture
 from tests.closeness import assert_rounding
@@ -149,7 +149,7 @@ def test_chunked_logprobs_and_their_gradients_equal_the_plain_ones(monkeypatch: 
     actions = torch.randint(0, 50, (100,))
     answers = []
     for chunk in (2**24, 16 * 50):
-        monkeypatch.setattr("ppolm.models.token_logprobs.LOGIT_CHUNK", chunk)
+        monkeypatch.setattr("ppolm.kernels.token_logprobs.LOGIT_CHUNK", chunk)
         hidden = torch.linspace(-1, 1, 800).reshape(100, 8).requires_grad_()
         logprob, entropy = token_logprobs(hidden, actions, lambda h: h @ weight.T, 0.7, 50, entropy="train")
         (logprob.sum() + entropy.square().sum()).backward()
@@ -167,8 +167,8 @@ def test_chunked_logprobs_and_their_gradients_equal_the_plain_ones(monkeypatch: 
 def test_logprobs_made_tile_by_tile_and_their_gradients_equal_those_of_autograd(
     tile: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ppolm.models.token_logprobs.TILE", tile)
-    monkeypatch.setattr("ppolm.models.token_logprobs.LOGIT_CHUNK", 30 * tile)
+    monkeypatch.setattr("ppolm.kernels.token_logprobs.TILE", tile)
+    monkeypatch.setattr("ppolm.kernels.token_logprobs.LOGIT_CHUNK", 30 * tile)
     torch.manual_seed(0)
     weight, actions, above = torch.randn(50, 8).to(dtype), torch.randint(0, 50, (100,)), torch.randn(100)
     answers = []

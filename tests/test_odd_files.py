@@ -18,8 +18,8 @@ from ppolm.config import PPOConfig
 from ppolm.errors import ConfigError, ModelError, RewardError, RunFolderError
 from ppolm.evaluation.comparison import read_state
 from ppolm.ppo_trainer.reward_computer import RewardComputer
-from ppolm.ppo_trainer.trainer_state import load_scale_state
 from ppolm.rewards.function_reward import FunctionReward, load_function
+from ppolm.runs.trainer_state import load_scale_state
 from ppolm.supervised.load_reward import load_reward_model
 from tests.tiny_models import make_model_folder
 

@@ -15,8 +15,8 @@ from ppolm.errors import RewardError
 from ppolm.evaluation.alarms import Limits
 from ppolm.evaluation.verdict import judge, judge_run
 from ppolm.ppo_trainer import PPOTrainer
-from ppolm.runs.metrics_log import read_metrics
 from ppolm.runs.overopt_report import Curve, overopt_table
+from ppolm.storage.metrics_log import read_metrics
 from tests.conftest import PROMPTS, spread
 
 MakeConfig = Callable[..., PPOConfig]

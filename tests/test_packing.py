@@ -15,9 +15,9 @@ from hypothesis import given
 from ppolm.base_setup import BaseModelSetup
 from ppolm.base_setup.capabilities import compare
 from ppolm.base_setup.trial import states_of
+from ppolm.batches.packing import Answers, fill_bins, pack
+from ppolm.batches.sequences import PASS_COST, TokenSequences, cut_middle, split_by_tokens
 from ppolm.config import SFTConfig
-from ppolm.data.packing import Answers, fill_bins, pack
-from ppolm.data.sequences import PASS_COST, TokenSequences, cut_middle, split_by_tokens
 from tests.closeness import assert_rounding
 from tests.tiny_models import ARCHITECTURES, make_model_folder
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ppolm.data.prompts import as_prompts
-from ppolm.ppo_trainer.prompt_schedule import PromptSchedule, seeded
+from ppolm.runs.prompt_schedule import PromptSchedule, seeded
 
 
 def schedule(count: int, per_step: int, epochs: int = 3) -> PromptSchedule:

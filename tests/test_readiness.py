@@ -17,15 +17,15 @@ from hypothesis import strategies as st
 from ppolm.data.examples import Judgement, Preference, Rating, Thumb
 from ppolm.data.prompts import Prompt
 from ppolm.data.same_text import prompt_numbers
-from ppolm.data.words import words
 from ppolm.errors import DataError, RewardError
-from ppolm.evaluation.intervals import cluster_interval, mean_interval, statistic_interval
-from ppolm.evaluation.readiness import Readiness, assess, write_readiness
-from ppolm.evaluation.readiness.assess import answers
-from ppolm.evaluation.readiness.correlations import auc, partial_spearman, pearson, ranks, spearman
-from ppolm.evaluation.readiness.edits import EDITS, PADDING, edit_report
-from ppolm.evaluation.readiness.length import balancing_weights, length_report, matched_pairs
-from ppolm.evaluation.readiness.measures import calibration, correct, distribution, ties
+from ppolm.measures.intervals import cluster_interval, mean_interval, statistic_interval
+from ppolm.measures.words import words
+from ppolm.readiness import Readiness, assess, write_readiness
+from ppolm.readiness.assess import answers
+from ppolm.readiness.correlations import auc, partial_spearman, pearson, ranks, spearman
+from ppolm.readiness.edits import EDITS, PADDING, edit_report
+from ppolm.readiness.length import balancing_weights, length_report, matched_pairs
+from ppolm.readiness.measures import calibration, correct, distribution, ties
 
 Score = Callable[[Sequence[Any], Sequence[str]], list[float]]
 WORDS = ("stone", "river", "lamp", "cloud", "paper", "green", "seven", "quiet", "north", "glass")

@@ -12,8 +12,8 @@ from ppolm.config import RewardConfig
 from ppolm.data.examples import Preference
 from ppolm.data.load_rows import load_judgements
 from ppolm.data.prompts import Prompt
-from ppolm.data.world.facts import SLOTS
-from ppolm.evaluation.readiness import assess
+from ppolm.embedded.world.facts import SLOTS
+from ppolm.readiness import assess
 from ppolm.supervised import RewardTrainer
 from ppolm.supervised.tokens import encode_answers
 

@@ -20,7 +20,7 @@ from ppolm.cli.main import main as ppolm
 from ppolm.config import PPOConfig
 from ppolm.errors import ConfigError, RewardError, RunFolderError
 from ppolm.ppo_trainer import PPOTrainer
-from ppolm.runs.metrics_log import read_metrics
+from ppolm.storage.metrics_log import read_metrics
 from tests.conftest import spread
 
 MakeConfig = Callable[..., PPOConfig]

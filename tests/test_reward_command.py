@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from ppolm.cli.main import run as ppolm
-from ppolm.evaluation.readiness.markdown import CHOSE_WEIGHTS
-from ppolm.runs.atomic import verify_folder
+from ppolm.readiness.markdown import CHOSE_WEIGHTS
+from ppolm.storage.atomic import verify_folder
 from tests.conftest import SHARED_DATA, needs_shared_data
 
 QUICK = shlex.split("--lora-r 4 --lora-dropout 0 --batch-size 8 --learning-rate 1e-2 --num-epochs 2 --device cpu")

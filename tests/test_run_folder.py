@@ -19,8 +19,8 @@ from ppolm.cli.main import run as ppolm
 from ppolm.config import PPOConfig
 from ppolm.errors import RunFolderError
 from ppolm.ppo_trainer import PPOTrainer
-from ppolm.runs.atomic import recover_folder, standing_folder, tidy, verify_folder, write_folder
-from ppolm.runs.metrics_log import append_line, read_metrics
+from ppolm.storage.atomic import recover_folder, standing_folder, tidy, verify_folder, write_folder
+from ppolm.storage.metrics_log import append_line, read_metrics
 from ppolm.token_attribution.sa_pairs_io import from_parquet
 from tests.closeness import near
 from tests.conftest import PROMPTS, spread

@@ -13,9 +13,9 @@ import pytest
 from ppolm.config import PPOConfig
 from ppolm.ppo_trainer import PPOTrainer
 from ppolm.runs import set_aside as module
-from ppolm.runs.atomic import verify_folder, write_folder
-from ppolm.runs.metrics_log import append_line, read_metrics
 from ppolm.runs.set_aside import set_aside
+from ppolm.storage.atomic import verify_folder, write_folder
+from ppolm.storage.metrics_log import append_line, read_metrics
 from tests.conftest import PROMPTS, spread
 
 MakeConfig = Callable[..., PPOConfig]

@@ -24,9 +24,9 @@ from ppolm.errors import DataError, ModelError, RewardError, TrainingDivergedErr
 from ppolm.evaluation.evaluator import limits_of
 from ppolm.evaluation.verdict import judge
 from ppolm.ppo_trainer import PPOTrainer
-from ppolm.ppo_trainer.prompt_schedule import plan_prompts
 from ppolm.rewards.build import build_reward
-from ppolm.runs.metrics_log import read_metrics
+from ppolm.runs.prompt_schedule import plan_prompts
+from ppolm.storage.metrics_log import read_metrics
 from ppolm.token_attribution.sa_pairs_io import from_parquet
 from ppolm.token_attribution.token_attribution import AGREES
 from tests.conftest import PROMPTS, spread

@@ -17,10 +17,10 @@ import torch
 from ppolm.cli.main import run as ppolm
 from ppolm.config import PPOConfig
 from ppolm.ppo_trainer import PPOTrainer
-from ppolm.ppo_trainer.rollback import Snapshot
-from ppolm.ppo_trainer.trainer_state import updaters_of
-from ppolm.runs.metrics_log import read_metrics
-from ppolm.runs.stopping import AT_ONCE, Stopped, Stopping
+from ppolm.runs.rollback import Snapshot
+from ppolm.runs.trainer_state import updaters_of
+from ppolm.storage.metrics_log import read_metrics
+from ppolm.storage.stopping import AT_ONCE, Stopped, Stopping
 from ppolm.supervised.supervised_trainer import SupervisedTrainer
 from tests.conftest import PROMPTS, spread
 from tests.test_resume import STATEFUL, assert_same_run
@@ -228,7 +228,7 @@ def test_a_reward_model_that_was_stopped_in_its_report_gets_it_by_a_resume(
         send(signal.SIGTERM)
 
     with monkeypatch.context() as stopping:
-        stopping.setattr("ppolm.evaluation.readiness.assess", stops)
+        stopping.setattr("ppolm.readiness.assess", stops)
         assert ppolm(flags(model_folder, rows, output)) == 143
     assert capsys.readouterr().err.endswith(
         f"what is still to come is its report. Resume with: ppolm reward --resume {output}\n"

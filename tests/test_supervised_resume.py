@@ -13,7 +13,7 @@ from ppolm.base_setup import device
 from ppolm.cli.main import run
 from ppolm.config import RewardConfig, SFTConfig
 from ppolm.errors import RunFolderError
-from ppolm.runs.output_folder import CHECKPOINT, SETTINGS
+from ppolm.storage.output_folder import CHECKPOINT, SETTINGS
 from ppolm.supervised import RewardTrainer, SFTTrainer
 from ppolm.supervised.supervised_trainer import SupervisedTrainer
 from tests.test_supervised import DEMONSTRATIONS, PREFERENCES, QUICK

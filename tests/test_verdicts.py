@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pytest
 
 from ppolm.evaluation.alarms import Limits
-from ppolm.evaluation.intervals import mean_error
 from ppolm.evaluation.verdict import judge, judge_run
+from ppolm.measures.intervals import mean_error
 
 Array = npt.NDArray[np.float64]
 Scores = Callable[[int, Array, np.random.Generator], Array]

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from ppolm.data.examples import Preference
 from ppolm.data.load_rows import load_demonstrations, load_judgements, load_prompts
-from ppolm.data.words import words
-from ppolm.data.world import SLOTS, SPLITS, Facts, grammar, parse_post, world_posts, write_post
-from ppolm.data.world.contrasts import CONTRASTS, contrast
-from ppolm.data.world.gold import gold
-from ppolm.data.world.rows import COUNTS
-from ppolm.data.world.splits import split_of
-from ppolm.data.world.summaries import reference_summary, summarize
-from ppolm.data.world.tokenizer import make_tokenizer
+from ppolm.embedded.world import SLOTS, SPLITS, Facts, grammar, parse_post, world_posts, write_post
+from ppolm.embedded.world.contrasts import CONTRASTS, contrast
+from ppolm.embedded.world.gold import gold
+from ppolm.embedded.world.rows import COUNTS
+from ppolm.embedded.world.splits import split_of
+from ppolm.embedded.world.summaries import reference_summary, summarize
+from ppolm.embedded.world.tokenizer import make_tokenizer
 from ppolm.errors import DataError
+from ppolm.measures.words import words
 
 facts = st.builds(Facts, **{slot: st.sampled_from(values) for slot, values in SLOTS.items()})
 

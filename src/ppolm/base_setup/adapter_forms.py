@@ -13,10 +13,10 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from ppolm.base_setup.load_model import find_blocks
-from ppolm.base_setup.lora_linear import is_product
 from ppolm.config import ModelSettings, PPOConfig
 from ppolm.config.places import did_you_mean
 from ppolm.errors import ModelError
+from ppolm.kernels.lora_linear import is_product
 from ppolm.messages import brief, reason
 
 UNDERSTOOD = frozenset(

@@ -12,24 +12,24 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoTokenizer
 
-from ppolm.base_setup.attention import MASKED
 from ppolm.base_setup.capabilities import Capabilities, check_padding, find_capabilities
 from ppolm.base_setup.context import context_length
-from ppolm.base_setup.cpu_bfloat16 import make_bfloat16_safe
-from ppolm.base_setup.cpu_threads import WIDTH_OF_A_THREAD, use_threads
 from ppolm.base_setup.device import DTYPES, Precision, product_precision, resolve_device, resolve_dtype
-from ppolm.base_setup.fused_block import only
 from ppolm.base_setup.load_model import blaming, empty_model, find_transformer, load_causal_lm, load_pretrained
-from ppolm.base_setup.lora_linear import apply_prepared
-from ppolm.base_setup.output_head import OutputHead, find_head
-from ppolm.base_setup.products import ComputeMode, PreparedLayers, computing, current_mode
-from ppolm.base_setup.products import logits as product_logits
 from ppolm.base_setup.tokenizer_setup import TokenizerSetup
 from ppolm.base_setup.trial import Trial, run_plain
+from ppolm.batches.sequences import Microbatch
 from ppolm.config import ModelSettings
-from ppolm.data.sequences import Microbatch
 from ppolm.embedded import model_path
 from ppolm.errors import ModelError
+from ppolm.kernels.attention import MASKED
+from ppolm.kernels.cpu_bfloat16 import make_bfloat16_safe
+from ppolm.kernels.cpu_threads import WIDTH_OF_A_THREAD, use_threads
+from ppolm.kernels.fused_block import only
+from ppolm.kernels.lora_linear import apply_prepared
+from ppolm.kernels.output_head import OutputHead, find_head
+from ppolm.kernels.products import ComputeMode, PreparedLayers, computing, current_mode
+from ppolm.kernels.products import logits as product_logits
 
 log = logging.getLogger(__name__)
 

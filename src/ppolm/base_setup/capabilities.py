@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from ppolm.base_setup.attention import MASKED, use_grouped_attention
-from ppolm.base_setup.fused_block import fuse_blocks, unfuse_blocks
 from ppolm.base_setup.load_model import find_blocks
 from ppolm.base_setup.trial import LONGEST, Trial, allowed, disagreement, states_of
 from ppolm.config.model_settings import FastPath
 from ppolm.errors import ModelError
+from ppolm.kernels.attention import MASKED, use_grouped_attention
+from ppolm.kernels.fused_block import fuse_blocks, unfuse_blocks
 
 if TYPE_CHECKING:
     from ppolm.base_setup.base_setup import BaseModelSetup

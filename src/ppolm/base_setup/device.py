@@ -6,8 +6,8 @@ from typing import Literal
 
 import torch
 
-from ppolm.base_setup.cpu_bfloat16 import multiplies_bfloat16
 from ppolm.errors import ConfigError
+from ppolm.kernels.cpu_bfloat16 import multiplies_bfloat16
 from ppolm.messages import brief, reason
 
 

@@ -21,10 +21,10 @@ from ppolm.base_setup.adapter_forms import has_transposed_weights, own_tensors, 
 from ppolm.base_setup.base_setup import BaseModelSetup
 from ppolm.base_setup.capabilities import trying
 from ppolm.base_setup.load_model import find_blocks
-from ppolm.base_setup.lora_linear import fuse
 from ppolm.base_setup.trunk import Trunk, make_trunk
 from ppolm.config.places import absolute
 from ppolm.errors import ModelError
+from ppolm.kernels.lora_linear import fuse
 from ppolm.messages import reason
 
 log = logging.getLogger(__name__)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ppolm.data.packing import Answers, pack
-from ppolm.data.sequences import Microbatch, TokenSequences
+from ppolm.batches.packing import Answers, pack
+from ppolm.batches.sequences import Microbatch, TokenSequences
 from ppolm.errors import ModelError
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from ppolm.base_setup.base_setup import BaseModelSetup
 from ppolm.base_setup.capabilities import compare, trying
 from ppolm.base_setup.load_model import find_blocks
-from ppolm.data.sequences import Microbatch
+from ppolm.batches.sequences import Microbatch
 
 log = logging.getLogger(__name__)
 

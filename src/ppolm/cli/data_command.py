@@ -15,7 +15,7 @@ from tqdm import tqdm
 from ppolm.cli.settings import parse
 from ppolm.data.prompts import Prompt
 from ppolm.data.read_rows import read_rows
-from ppolm.data.world.rows import EMBEDDED
+from ppolm.embedded.world.rows import EMBEDDED
 from ppolm.errors import ConfigError, DataError, ModelError
 from ppolm.messages import brief, json_text, printable
 

@@ -14,14 +14,14 @@ from tqdm import tqdm
 from ppolm.cli.settings import parse
 from ppolm.config import PPOConfig
 from ppolm.data.load_rows import load_prompts
-from ppolm.data.world.facts import SLOTS
-from ppolm.data.world.gold import judge_summary
 from ppolm.embedded import DEMO
+from ppolm.embedded.world.facts import SLOTS
+from ppolm.embedded.world.gold import judge_summary
 from ppolm.errors import ConfigError
 
 if TYPE_CHECKING:
     from ppolm.evaluation.comparison import Comparison
-    from ppolm.ppo_trainer.results import TrainingResults
+    from ppolm.runs.results import TrainingResults
 
 TEST_PROMPTS = "embedded:test"
 """Posts that no training saw and no setting was chosen on."""

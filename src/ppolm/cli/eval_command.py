@@ -45,8 +45,8 @@ def main(argv: list[str]) -> None:
     """Print reference and policy side by side."""
     arguments = parse(EvalArguments, "ppolm eval", argv)
     from ppolm.evaluation.comparison import RunComparison
-    from ppolm.runs.consent import ask_consent
     from ppolm.runs.run_folder import read_run_config
+    from ppolm.storage.consent import ask_consent
 
     run = Path(arguments.run)
     ask_consent(run, read_run_config(run), argv, "eval")
@@ -75,8 +75,8 @@ def main(argv: list[str]) -> None:
 
 def prompts_to_use(run: Path, config: PPOConfig, source: str | None) -> list[Prompt]:
     """The prompts asked for, or those that the run held out: it says which, whatever its data files hold by now."""
-    from ppolm.ppo_trainer.prompt_schedule import different_prompts
-    from ppolm.runs.prompt_record import read_held_out, read_trained_on
+    from ppolm.runs.prompt_schedule import different_prompts
+    from ppolm.storage.prompt_record import read_held_out, read_trained_on
 
     if source is None:
         held_out = read_held_out(run)

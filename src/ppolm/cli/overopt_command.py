@@ -12,8 +12,8 @@ from ppolm.config import PPOConfig
 from ppolm.data.load_rows import load_prompts
 from ppolm.embedded import DEMO
 from ppolm.errors import ConfigError, RunFolderError
-from ppolm.runs.claim import claim_numbered
-from ppolm.runs.output_folder import claim_result
+from ppolm.storage.claim import claim_numbered
+from ppolm.storage.output_folder import claim_result
 
 if TYPE_CHECKING:
     from ppolm.runs.overopt_report import Curve
@@ -87,9 +87,9 @@ def sweep_one(config: PPOConfig) -> Curve:
     import sys
 
     from ppolm.ppo_trainer import PPOTrainer
-    from ppolm.ppo_trainer.prompt_schedule import plan_prompts
-    from ppolm.runs.metrics_log import read_metrics
     from ppolm.runs.overopt_report import Curve
+    from ppolm.runs.prompt_schedule import plan_prompts
+    from ppolm.storage.metrics_log import read_metrics
 
     print(f"kl_coef {config.kl_coef:g}", file=sys.stderr)
     split, skip_bad = config.dataset_split, config.skip_bad_rows

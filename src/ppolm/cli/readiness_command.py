@@ -13,8 +13,8 @@ from ppolm.cli.settings import MachineArguments, parse
 from ppolm.config import ModelSettings
 from ppolm.data.load_rows import load_judgements
 from ppolm.errors import ConfigError
-from ppolm.runs.atomic import explained
-from ppolm.runs.output_folder import claim_result
+from ppolm.storage.atomic import explained
+from ppolm.storage.output_folder import claim_result
 
 log = logging.getLogger(__name__)
 
@@ -63,8 +63,8 @@ def measure(arguments: ReadinessArguments, output: Path | None) -> None:
         for row in load_judgements(source, arguments.dataset_split, arguments.skip_bad_rows)
     ]
     from ppolm.embedded import reward_path
-    from ppolm.evaluation.readiness import assess, write_readiness
-    from ppolm.runs.prompt_record import read_trained_on
+    from ppolm.readiness import assess, write_readiness
+    from ppolm.storage.prompt_record import read_trained_on
     from ppolm.supervised.load_reward import load_reward_model
 
     settings = ModelSettings(**arguments.given())

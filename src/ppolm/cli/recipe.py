@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import tyro
 
 from ppolm.config import PPOConfig
-from ppolm.data.world.rows import EMBEDDED
 from ppolm.embedded import RECIPES
+from ppolm.embedded.world.rows import EMBEDDED
 
 HELP = ("-h", "--help")
 

@@ -7,7 +7,7 @@ import sys
 from ppolm.cli.settings import parse_supervised
 from ppolm.config import RewardConfig
 from ppolm.data.load_rows import load_demonstrations, load_judgements, load_sources
-from ppolm.runs.output_folder import OutputFolder
+from ppolm.storage.output_folder import OutputFolder
 
 
 def main(argv: list[str]) -> None:
@@ -24,7 +24,7 @@ def train(config: RewardConfig, folder: OutputFolder) -> None:
     held_out = load_sources(load_judgements, config.eval_data, config) or None
     references = load_sources(load_demonstrations, config.reference_data, config)
     test = load_sources(load_judgements, config.test_data, config)
-    from ppolm.evaluation.readiness import assess, write_readiness
+    from ppolm.readiness import assess, write_readiness
     from ppolm.supervised import RewardTrainer
 
     trainer = RewardTrainer(config, rows, held_out, references)

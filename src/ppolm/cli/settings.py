@@ -17,11 +17,11 @@ import tyro
 
 from ppolm.cli.recipe import read_given, recipe_note, train_recipe
 from ppolm.config import PPOConfig, SupervisedConfig
-from ppolm.data.world.rows import EMBEDDED
 from ppolm.embedded import RECIPES
+from ppolm.embedded.world.rows import EMBEDDED
 from ppolm.errors import ConfigError
 from ppolm.messages import LONGEST_MESSAGE, cut, printable
-from ppolm.runs.output_folder import OutputFolder, read_settings
+from ppolm.storage.output_folder import OutputFolder, read_settings
 
 T = TypeVar("T")
 S = TypeVar("S", bound=SupervisedConfig)
@@ -121,7 +121,7 @@ def parse_supervised(kind: type[S], program: str, argv: Sequence[str]) -> tuple[
     if config.output is None:
         raise ConfigError("There is no place for the result. Give --output with a new folder.")
     if resume is not None:
-        from ppolm.runs.consent import ask_consent
+        from ppolm.storage.consent import ask_consent
 
         ask_consent(Path(resume), config, argv, f"{program.removeprefix('ppolm ')} --resume")
     return config, OutputFolder(config, Path(config.output), None if resume is None else Path(resume))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ppolm.cli.settings import parse_supervised
 from ppolm.config import SFTConfig
 from ppolm.data.load_rows import load_demonstrations, load_sources
-from ppolm.runs.output_folder import OutputFolder
+from ppolm.storage.output_folder import OutputFolder
 
 
 def main(argv: list[str]) -> None:

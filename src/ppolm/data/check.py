@@ -73,7 +73,7 @@ def longer_wins(prompts: Sequence[Sequence[float]]) -> dict[str, Any] | None:
 
     ``prompts`` holds, for the judged pairs of each prompt, 1 (the longer answer won), 0, or 0.5 (equal length).
     """
-    from ppolm.evaluation.intervals import share_interval  # with its package it takes seconds; few files need it
+    from ppolm.measures.intervals import share_interval  # with its package it takes seconds; few files need it
 
     unequal = [[value for value in values if value != 0.5] for values in prompts]
     means = [fmean(values) for values in unequal if values]

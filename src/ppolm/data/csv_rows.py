@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ppolm.data.world.rows import Row
+from ppolm.embedded.world.rows import Row
 from ppolm.errors import DataError
 from ppolm.messages import brief, is_utf8, reason
 

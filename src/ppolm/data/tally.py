@@ -12,9 +12,9 @@ from ppolm.data.examples import KINDS, Demonstration, Example, Preference, Ratin
 from ppolm.data.prompts import Prompt, preview
 from ppolm.data.same_text import digest
 from ppolm.data.shapes import shape_of
-from ppolm.data.words import words
-from ppolm.data.world.rows import Row
+from ppolm.embedded.world.rows import Row
 from ppolm.errors import DataError
+from ppolm.measures.words import words
 from ppolm.messages import LONGEST_MESSAGE, cut
 
 CountTokens = Callable[[Prompt, Sequence[str]], list[int]]

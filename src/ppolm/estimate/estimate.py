@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoTokenizer
 
-from ppolm.base_setup.cpu_bfloat16 import make_bfloat16_safe
 from ppolm.base_setup.device import memory_size, resolve_device, resolve_dtype
 from ppolm.base_setup.load_model import load_pretrained
 from ppolm.base_setup.tokenizer_setup import TokenizerSetup
@@ -20,9 +19,10 @@ from ppolm.estimate.machine import gemm_gflops
 from ppolm.estimate.memory import Lengths, Memory, step_memory
 from ppolm.estimate.model_shape import ModelShape, read_shape
 from ppolm.estimate.operations import Work
-from ppolm.ppo_trainer.prompt_schedule import plan_prompts
+from ppolm.kernels.cpu_bfloat16 import make_bfloat16_safe
 from ppolm.rollout.generator import Generator
 from ppolm.rollout.sampling import Sampling
+from ppolm.runs.prompt_schedule import plan_prompts
 
 MEASURED = 500
 """Prompts that are tokenised to know how long they are."""

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import torch
 
-from ppolm.base_setup.decode_layers import COPY_BYTES, PAYS_AFTER
-from ppolm.base_setup.products import TILE
 from ppolm.config import PPOConfig
 from ppolm.estimate.model_shape import ModelShape
-from ppolm.models.token_logprobs import LOGIT_CHUNK
+from ppolm.kernels.decode_layers import COPY_BYTES, PAYS_AFTER
+from ppolm.kernels.products import TILE
+from ppolm.kernels.token_logprobs import LOGIT_CHUNK
 from ppolm.rollout.slot_sampler import PROMPT_TOKENS
 
 GAPS = 0.1

@@ -13,12 +13,12 @@ import numpy as np
 
 from ppolm.errors import RunFolderError
 from ppolm.evaluation.evaluator import Evaluator
-from ppolm.evaluation.intervals import Interval, cluster_interval
+from ppolm.measures.intervals import Interval, cluster_interval
 from ppolm.messages import reason
 from ppolm.ppo_trainer.ppo_trainer import PPOTrainer
-from ppolm.ppo_trainer.trainer_state import load_scale_state
 from ppolm.runs.resume import find_best, find_checkpoint
 from ppolm.runs.run_folder import read_run_config
+from ppolm.runs.trainer_state import load_scale_state
 
 if TYPE_CHECKING:
     from ppolm.data.prompts import Prompt

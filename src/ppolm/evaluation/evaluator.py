@@ -12,9 +12,9 @@ import numpy as np
 from ppolm.data.prompts import Prompt
 from ppolm.data.same_text import prompt_numbers
 from ppolm.evaluation.alarms import Limits
-from ppolm.evaluation.intervals import mean_error
 from ppolm.evaluation.quality import quality_metrics
 from ppolm.evaluation.verdict import Convergence, Performance, judge
+from ppolm.measures.intervals import mean_error
 from ppolm.ppo_trainer.generator import SequenceGenerator
 from ppolm.ppo_trainer.reward_computer import RewardComputer
 from ppolm.ppo_trainer.step_metrics import table_metrics

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from ppolm.evaluation.intervals import CONFIDENCE, Interval, student_quantile
+from ppolm.measures.intervals import CONFIDENCE, Interval, student_quantile
 
 Evaluation = Mapping[str, float]
 """At least ``avg_reward``, and what other numbers there are."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from ppolm.data.words import ngrams, repetition, words
+from ppolm.measures.words import ngrams, repetition, words
 
 
 def distinct(texts: Sequence[str], n: int) -> float:

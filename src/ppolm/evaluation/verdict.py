@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ppolm.data.split import ENOUGH_PROMPTS
 from ppolm.evaluation.alarms import Limits, collapse_reasons, degradation_reasons, over_optimisation_reasons
 from ppolm.evaluation.gain import Evaluation, gain_of, number_of_prompts
-from ppolm.evaluation.intervals import Interval
+from ppolm.measures.intervals import Interval
 
 
 @dataclass(frozen=True)

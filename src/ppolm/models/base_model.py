@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from ppolm.base_setup import AdapterSet
-from ppolm.data.arrange import apart, arrange
-from ppolm.data.layout import Cost
-from ppolm.data.packing import Answers
-from ppolm.data.sequences import Microbatch, Read, TokenSequences
+from ppolm.batches.arrange import apart, arrange
+from ppolm.batches.layout import Cost
+from ppolm.batches.packing import Answers
+from ppolm.batches.sequences import Microbatch, Read, TokenSequences
 
 
 class BaseModel:

@@ -7,9 +7,9 @@ from typing import Literal
 
 from torch import Tensor
 
-from ppolm.data.sequences import Microbatch, TokenSequences
+from ppolm.batches.sequences import Microbatch, TokenSequences
+from ppolm.kernels.token_logprobs import token_logprobs
 from ppolm.models.base_model import BaseModel
-from ppolm.models.token_logprobs import token_logprobs
 from ppolm.rollout.samplers import sample
 from ppolm.rollout.sampling import Sampled, Sampling
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from ppolm.base_setup import AdapterSet
-from ppolm.data.packing import Answers
+from ppolm.batches.packing import Answers
+from ppolm.batches.sequences import TokenSequences, cut_middle
 from ppolm.data.prompts import preview
-from ppolm.data.sequences import TokenSequences, cut_middle
 from ppolm.errors import ModelError, RewardError
 from ppolm.messages import reason
 from ppolm.models.base_model import BaseModel

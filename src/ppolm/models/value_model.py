@@ -7,7 +7,7 @@ from pathlib import Path
 from torch import Tensor
 
 from ppolm.base_setup import AdapterSet
-from ppolm.data.sequences import Microbatch, TokenSequences
+from ppolm.batches.sequences import Microbatch, TokenSequences
 from ppolm.models.base_model import BaseModel
 from ppolm.models.scalar_head import ScalarHead
 

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ppolm.batches.sequences import Microbatch
 from ppolm.config import PPOConfig
-from ppolm.data.sequences import Microbatch
 from ppolm.experience_buffer import BatchedData
 from ppolm.models import PolicyModel, ValueModel
 from ppolm.models.base_model import BaseModel

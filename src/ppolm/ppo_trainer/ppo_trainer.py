@@ -28,7 +28,7 @@ from ppolm.token_attribution.token_attribution import TokenAttributor
 
 if TYPE_CHECKING:
     from ppolm.evaluation.evaluator import Evaluator
-    from ppolm.ppo_trainer.results import TrainingResults
+    from ppolm.runs.results import TrainingResults
 
 log = logging.getLogger(__name__)
 
@@ -144,7 +144,7 @@ class PPOTrainer:
         one of its checkpoints, to go on from. Ctrl-C or SIGTERM ends it with ``Stopped``, a KeyboardInterrupt, once all
         finished steps are saved.
         """
-        from ppolm.ppo_trainer.training_run import TrainingRun, claim_run
+        from ppolm.runs.training_run import TrainingRun, claim_run
 
         epochs = self.config.num_epochs if num_epochs is None else num_epochs
         with claim_run(self.config, resume) as claim:

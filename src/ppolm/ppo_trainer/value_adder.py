@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ppolm.data.sequences import TokenSequences
+from ppolm.batches.sequences import TokenSequences
 from ppolm.models import ValueModel
 from ppolm.token_attribution import SAPairs, as_sa_pairs
 

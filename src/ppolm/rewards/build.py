@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ppolm.config import PPOConfig
-from ppolm.data.world.gold import gold_reward
+from ppolm.embedded.world.gold import gold_reward
 from ppolm.errors import ConfigError, RewardError
 from ppolm.models import RewardEnsemble, RewardModel
 from ppolm.reward_kl.reward_adjuster import Score

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ppolm.data.sequences import split_by_tokens
+from ppolm.batches.sequences import split_by_tokens
 from ppolm.rollout.sampling import Sampled, Sampling, choose_tokens, exact_dtype
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ppolm.base_setup.trial import allowed
-from ppolm.data.sequences import TokenSequences
+from ppolm.batches.sequences import TokenSequences
 from ppolm.rollout.samplers import sample
 from ppolm.rollout.sampling import Sampling
 

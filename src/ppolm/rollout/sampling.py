@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ppolm.base_setup.fused_ops import log_sum_exp
 from ppolm.errors import TrainingDivergedError
+from ppolm.kernels.fused_ops import log_sum_exp
 
 if TYPE_CHECKING:
     from ppolm.config import PPOConfig

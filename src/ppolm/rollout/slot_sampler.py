@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ppolm.base_setup.decode_layers import PAYS_AFTER, DecodeLayers
-from ppolm.base_setup.fused_block import only
-from ppolm.data.sequences import split_by_tokens
+from ppolm.batches.sequences import split_by_tokens
+from ppolm.kernels.decode_layers import PAYS_AFTER, DecodeLayers
+from ppolm.kernels.fused_block import only
 from ppolm.rollout.sampling import Sampled, Sampling, choose_unchecked, exact_dtype, refuse_non_finite
 from ppolm.rollout.slot_cache import SlotCache, seen
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ppolm.data.sequences import TokenSequences
+from ppolm.batches.sequences import TokenSequences
 from ppolm.rollout.sampling import Sampled, Sampling, choose_tokens, exact_dtype
 
 if TYPE_CHECKING:

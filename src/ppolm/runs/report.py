@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ppolm.runs.metrics_log import read_metrics
+from ppolm.storage.metrics_log import read_metrics
 
 if TYPE_CHECKING:
-    from ppolm.ppo_trainer.results import TrainingResults
+    from ppolm.runs.results import TrainingResults
 
 log = logging.getLogger(__name__)
 

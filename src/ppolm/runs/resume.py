@@ -6,8 +6,8 @@ from pathlib import Path
 
 from ppolm.config.places import did_you_mean
 from ppolm.errors import RunFolderError
-from ppolm.runs.atomic import standing_folder, standing_names, verify_folder
 from ppolm.runs.run_folder import holds_run, read_run_config
+from ppolm.storage.atomic import standing_folder, standing_names, verify_folder
 
 
 def run_of(path: Path) -> Path:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ppolm.errors import RunFolderError
-from ppolm.runs.atomic import MANIFEST, sync, verify_folder, write_file, write_folder
+from ppolm.storage.atomic import MANIFEST, sync, verify_folder, write_file, write_folder
 
 log = logging.getLogger(__name__)
 ABANDONED = "abandoned"

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ppolm.errors import ModelError, RunFolderError
-from ppolm.runs.atomic import explained, recover_folder, verify_folder, write_folder
+from ppolm.storage.atomic import explained, recover_folder, verify_folder, write_folder
 
 if TYPE_CHECKING:
     from ppolm.supervised.supervised_trainer import SupervisedTrainer

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from ppolm.base_setup import BaseModelSetup
+from ppolm.batches.packing import Answers
 from ppolm.config import RewardConfig
 from ppolm.data.examples import Judgement, Preference, Rating, Thumb
-from ppolm.data.packing import Answers
 from ppolm.data.prompts import Prompt
 from ppolm.supervised.tokens import encode_rows
 from ppolm.training.preference_loss import centring_loss, preference_loss

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from ppolm.base_setup import AdapterSet, BaseModelSetup, new_lora_config
+from ppolm.batches.packing import Answers
+from ppolm.batches.sequences import Microbatch, TokenSequences
 from ppolm.config import RewardConfig
 from ppolm.data.examples import Demonstration, Judgement, Preference, Rating
-from ppolm.data.packing import Answers
-from ppolm.data.sequences import Microbatch, TokenSequences
 from ppolm.errors import DataError
 from ppolm.models import RewardModel
 from ppolm.supervised.head_fit import fit_head

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from ppolm.base_setup import AdapterSet, BaseModelSetup, new_lora_config
+from ppolm.batches.packing import Answers
+from ppolm.batches.sequences import Microbatch
 from ppolm.config import SFTConfig
 from ppolm.data.examples import Demonstration
-from ppolm.data.packing import Answers
-from ppolm.data.sequences import Microbatch
 from ppolm.models.full_model import FullModel
 from ppolm.models.language_model import LanguageModel
 from ppolm.supervised.supervised_trainer import SupervisedTrainer

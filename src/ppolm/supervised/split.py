@@ -7,8 +7,8 @@ from typing import TypeVar
 
 import torch
 
+from ppolm.batches.packing import Answers
 from ppolm.config import SupervisedConfig
-from ppolm.data.packing import Answers
 from ppolm.data.split import Key, apart_from, group_by_prompt, hold_out
 from ppolm.errors import DataError
 

@@ -16,16 +16,16 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from ppolm.batches.layout import topics
+from ppolm.batches.packing import Answers
+from ppolm.batches.sequences import Microbatch
 from ppolm.config import SupervisedConfig
-from ppolm.data.layout import topics
-from ppolm.data.packing import Answers
-from ppolm.data.sequences import Microbatch
 from ppolm.errors import TrainingDivergedError
 from ppolm.models.base_model import BaseModel
-from ppolm.runs.atomic import explained, write_into
-from ppolm.runs.output_folder import DONE
-from ppolm.runs.prompt_record import write_trained_on
-from ppolm.runs.stopping import AT_ONCE, Stopped, Stopping
+from ppolm.storage.atomic import explained, write_into
+from ppolm.storage.output_folder import DONE
+from ppolm.storage.prompt_record import write_trained_on
+from ppolm.storage.stopping import AT_ONCE, Stopped, Stopping
 from ppolm.supervised.checkpoint import (
     load_checkpoint,
     load_precision,

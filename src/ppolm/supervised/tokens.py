@@ -10,10 +10,10 @@ import torch
 
 from ppolm.base_setup import BaseModelSetup
 from ppolm.base_setup.tokenizer_setup import TokenizerSetup
+from ppolm.batches.packing import Answers
+from ppolm.batches.sequences import cut_middle
 from ppolm.config import SupervisedConfig
-from ppolm.data.packing import Answers
 from ppolm.data.prompts import Prompt
-from ppolm.data.sequences import cut_middle
 from ppolm.errors import DataError
 
 log = logging.getLogger(__name__)

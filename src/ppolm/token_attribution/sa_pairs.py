@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 import torch
 from torch import Tensor
 
-from ppolm.data.sequences import TokenSequences
+from ppolm.batches.sequences import TokenSequences
 from ppolm.token_attribution.extractor import action_text, state_text
 from ppolm.token_attribution.prompt_ids import PromptIds
 

@@ -1,0 +1,1 @@
+"""Token sequences, and how they are put into microbatches."""

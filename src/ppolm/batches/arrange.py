@@ -1,0 +1,89 @@
+"""Prompts and answers as forward passes, packed or not, whichever costs less; who asks for states does not notice."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from ppolm.batches.layout import Bundle, Cost, bundles, most_together, topics
+from ppolm.batches.packing import Answers, pack
+from ppolm.batches.sequences import Microbatch, Read, TokenSequences, split_by_tokens
+
+
+def arrange(
+    items: Sequence[Answers],
+    token_budget: int,
+    pad_id: int,
+    device: torch.device,
+    read: Read,
+    segments: bool,
+    cost: Cost,
+) -> Iterator[Microbatch]:
+    """All items in microbatches; ``rows`` of a microbatch are positions among all wanted states, in the items' order.
+
+    All answers of an item are in the same microbatch.
+    """
+    groups = topics(items)
+    most = most_together(groups, token_budget, read, cost)
+    if most == 0:
+        return apart(items, token_budget, pad_id, device, read, segments)
+    together = [bundle for topic in groups for bundle in bundles(topic, most, token_budget)]
+    return bundled(items, together, token_budget, pad_id, device, read)
+
+
+def apart(
+    items: Sequence[Answers], token_budget: int, pad_id: int, device: torch.device, read: Read, segments: bool
+) -> Iterator[Microbatch]:
+    """As ``arrange``, with a row of its own for every answer."""
+    flat = TokenSequences(*zip(*((item.prompt, answer) for item in items for answer in item.answers), strict=True))
+    first = torch.tensor([0, *(len(item.answers) for item in items)]).cumsum(0).tolist()
+    own, lengths = [range(*pair) for pair in pairwise(first)], flat.lengths(read, segments)
+    groups = split_by_tokens([len(one) * max(lengths[i] for i in one) for one in own], token_budget)
+    return flat.padded([[i for item in group for i in own[item]] for group in groups], pad_id, device, read, segments)
+
+
+def bundled(
+    items: Sequence[Answers],
+    together: Sequence[Bundle],
+    token_budget: int,
+    pad_id: int,
+    device: torch.device,
+    read: Read,
+) -> Iterator[Microbatch]:
+    """As ``arrange``, with the answers of a bundle behind their prompt, each once for all items that hold it."""
+    counts = [[1 if read == "ends" else len(answer) for answer in item.answers] for item in items]
+    starts = torch.tensor([0, *(count for own in counts for count in own)]).cumsum(0).tolist()
+    first = torch.tensor([0, *map(len, counts)]).cumsum(0).tolist()
+    packed, computed = [], torch.empty(starts[-1], dtype=torch.long)  # of every wanted state, the one that is computed
+    at = 0
+    for bundle in together:
+        where: dict[int, int] = {}
+        answers: dict[int, Tensor] = {}
+        for item, own in bundle.items:
+            for number, answer in enumerate(own):
+                count, start = counts[item][number], starts[first[item] + number]
+                if answer not in where:
+                    where[answer], answers[answer], at = at, items[item].answers[number], at + count
+                computed[start : start + count] = torch.arange(count) + where[answer]
+        packed.append(Answers(items[bundle.items[0][0]].prompt, tuple(answers.values())))
+    order, uses = computed.argsort(stable=True), computed.bincount(minlength=at)
+    begins = uses.cumsum(0) - uses
+    for batch in pack(packed, token_budget, pad_id, device, read):
+        repeats = uses[batch.rows]
+        if bool((repeats == 1).all()):
+            yield dataclasses.replace(batch, rows=order[begins[batch.rows]])
+            continue
+        taken = torch.repeat_interleave(torch.arange(len(batch.rows)), repeats)
+        nth = torch.arange(len(taken)) - torch.repeat_interleave(repeats.cumsum(0) - repeats, repeats)
+        here = taken.to(device)
+        yield dataclasses.replace(
+            batch,
+            state_index=batch.state_index[here],
+            actions=batch.actions[here],
+            rows=order[begins[batch.rows[taken]] + nth],
+            most=None,  # a row is now read more often than it has states
+        )

@@ -1,0 +1,171 @@
+"""How many answers share a row with their prompt: decided by what it costs, from lengths and the model's shape alone.
+
+Held once for several answers, a prompt is computed once; but rows grow wide, and attention costs the width squared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ppolm.batches.packing import Answers, fill_bins
+from ppolm.batches.sequences import PASS_COST, Read, split_by_tokens
+
+ALONE, PACKED, LAST = 1.1, 0.8, 2.7
+"""Time of attention to a pair of tokens, beside the time that as many operations take in products: in a row of its
+own, in a packed row, in the last block. Attention weighs twice as much in training as in scoring; these are the means,
+and good enough for both (``python -m bench.packing``)."""
+
+PAYS = 0.97
+"""Packed rows are to cost less than this share of plain ones: estimates are no closer, and plain rows need no mask."""
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A prompt and the different answers to it, as numbers of tokens, and which of the answers each item holds."""
+
+    prompt: int
+    answers: list[int]
+    items: list[tuple[int, tuple[int, ...]]]
+    """The number of an item, and of its answers among the different ones."""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Items about one prompt that are computed together: their numbers, and the answers that they hold, each once."""
+
+    topic: Topic
+    items: list[tuple[int, tuple[int, ...]]]
+    answers: list[int]
+
+    @property
+    def size(self) -> int:
+        """Tokens, the prompt's once."""
+        return self.topic.prompt + sum(self.topic.answers[answer] for answer in self.answers)
+
+
+def topics(items: Sequence[Answers]) -> list[Topic]:
+    """The items by prompt, in the order in which the prompts first come."""
+    found: dict[bytes, Topic] = {}
+    numbers: dict[tuple[bytes, bytes], int] = {}
+    for number, item in enumerate(items):
+        prompt = item.prompt.numpy().tobytes()
+        topic = found.setdefault(prompt, Topic(len(item.prompt), [], []))
+        own = []
+        for answer in item.answers:
+            key = (prompt, answer.numpy().tobytes())
+            if key not in numbers:
+                numbers[key] = len(topic.answers)
+                topic.answers.append(len(answer))
+            own.append(numbers[key])
+        topic.items.append((number, tuple(own)))
+    return list(found.values())
+
+
+def bundles(topic: Topic, most: int, token_budget: int) -> list[Bundle]:
+    """The items in bundles of at most ``most`` answers and ``token_budget`` tokens, or of one item; of like sizes."""
+    count = -(-len(topic.answers) // most)
+    each = -(-len(topic.answers) // count)
+    made: list[Bundle] = []
+    held: dict[int, None] = {}
+    tokens = 0
+    for item, own in topic.items:
+        new = [answer for answer in dict.fromkeys(own) if answer not in held]
+        more = sum(topic.answers[answer] for answer in new)
+        if not made or len(held) + len(new) > each or tokens + more > token_budget:
+            made.append(Bundle(topic, [], []))
+            held, tokens, new = {}, topic.prompt, list(dict.fromkeys(own))
+            more = sum(topic.answers[answer] for answer in new)
+        held.update(dict.fromkeys(new))
+        made[-1].items.append((item, own))
+        made[-1].answers.extend(new)
+        tokens += more
+    return made
+
+
+def size_in(config: Any, name: str) -> int | None:
+    """A size that a model's configuration names; where layers differ in it, the largest."""
+    if name in (getattr(config, "per_layer_attributes", None) or ()):  # not to be read of the model as a whole
+        found = [getattr(config.per_layer_config[layer], name, None) for layer in range(config.num_hidden_layers)]
+    else:
+        value = getattr(config, name, None)
+        found = list(value) if isinstance(value, (list, tuple)) else [value]
+    return max((size for size in found if size), default=None)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What decides between rows: the shape of a model, as far as it says what products and attention cost."""
+
+    blocks: int
+    """Blocks that are computed."""
+    balance: float
+    """Tokens at which attention costs as many operations as the products of a block."""
+    kv: float
+    """Keys' and values' share of these products: of the last block nothing else is computed for all tokens."""
+
+    @classmethod
+    def of(cls, config: Any, skipped: int = 0) -> Cost:
+        """By a model's configuration, without so many blocks: a token takes 2 operations per weight, and 4 per channel
+        of the heads and token that it sees."""
+        heads, hidden = config.num_attention_heads, config.hidden_size
+        head = size_in(config, "head_dim") or hidden // heads
+        shared = size_in(config, "num_key_value_heads") or heads
+        inner = size_in(config, "intermediate_size") or 4 * hidden
+        kv = 2 * hidden * head * shared
+        weights = kv + 2 * hidden * head * heads + 3 * hidden * inner
+        return cls(config.num_hidden_layers - skipped, weights / (2 * heads * head), kv / weights)
+
+    def of_pass(self, rows: int, width: int, wanted: int, packed: bool) -> float:
+        """A forward pass, in tokens that go through the products of one block.
+
+        rows · [(blocks - 1 + kv) · width + ((blocks - 1) · seen + LAST · wanted · width) / balance] + blocks · start
+
+        ``wanted`` states are read of each row; ``seen`` are the pairs of a token and one that it may look at. In a row
+        of its own: ALONE · width² / 2, since what is later is left out; packed: PACKED · width². ``start`` is
+        PASS_COST, what a pass costs however small it is.
+        """
+        seen = PACKED * width**2 if packed else ALONE * width**2 / 2
+        products = (self.blocks - 1 + self.kv) * width
+        attention = ((self.blocks - 1) * seen + LAST * wanted * width) / self.balance
+        return rows * (products + attention) + self.blocks * PASS_COST
+
+
+def packed_cost(groups: Sequence[Topic], most: int, token_budget: int, read: Read, cost: Cost) -> float:
+    """What all passes cost if at most ``most`` answers share a row with their prompt."""
+    made = [bundle for topic in groups for bundle in bundles(topic, most, token_budget)]
+    sizes = [bundle.size for bundle in made]
+    wanted = [len(one.answers) if read == "ends" else one.size - one.topic.prompt for one in made]
+    rows = [(sum(sizes[i] for i in one), sum(wanted[i] for i in one)) for one in fill_bins(sizes)]
+    return _cost(rows, split_by_tokens([width for width, _ in rows], token_budget), True, cost)
+
+
+def apart_cost(groups: Sequence[Topic], token_budget: int, read: Read, cost: Cost) -> float:
+    """What all passes cost if every answer has a row of its own, after its prompt."""
+    rows, held = [], []
+    for topic in groups:
+        for _, own in topic.items:
+            longest = max(topic.answers[answer] for answer in own)
+            held.append((len(own), topic.prompt + longest))
+            rows.append((topic.prompt + longest, 1 if read == "ends" else longest))
+    passes = split_by_tokens([count * width for count, width in held], token_budget)
+    return _cost(rows, [[i for i in one for _ in range(held[i][0])] for one in passes], False, cost)
+
+
+def _cost(rows: Sequence[tuple[int, int]], passes: Sequence[Sequence[int]], packed: bool, cost: Cost) -> float:
+    shapes = [(len(one), max(rows[i][0] for i in one), max(rows[i][1] for i in one)) for one in passes]
+    return sum(cost.of_pass(*shape, packed) for shape in shapes)
+
+
+def most_together(groups: Sequence[Topic], token_budget: int, read: Read, cost: Cost) -> int:
+    """How many answers at most are to share a row with their prompt, so that all passes cost least; 0: do not pack.
+
+    Tried are 1 (packed, but side by side), 2, 4, ... and all. It depends on lengths and the model's shape alone, so
+    that a resumed run decides as the interrupted one did. Where costs are equal, the narrower rows win.
+    """
+    largest = max(len(topic.answers) for topic in groups)
+    tried = [*(2**power for power in range(largest.bit_length()) if 2**power < largest), largest]
+    costs = {0: PAYS * apart_cost(groups, token_budget, read, cost)}
+    costs |= {most: packed_cost(groups, most, token_budget, read, cost) for most in tried}
+    return min(costs, key=lambda most: costs[most])

@@ -1,0 +1,123 @@
+"""Several sequences side by side in one row, and a prompt once for all its answers: fewer tokens, the same numbers.
+
+Who sees whom is decided by a mask, and positions count from each sequence's own beginning, so a token's hidden state is
+what it would be alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ppolm.batches.sequences import Microbatch, Read, segments_of, split_by_tokens
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Token ids of a prompt and of one or several answers to it."""
+
+    prompt: Tensor
+    answers: tuple[Tensor, ...]
+
+    @property
+    def size(self) -> int:
+        """Tokens when the prompt is held once."""
+        return len(self.prompt) + sum(map(len, self.answers))
+
+    def numbers(self) -> list[float]:
+        """All ids, with a mark between the parts."""
+        return [id_ for part in (self.prompt, *self.answers) for id_ in (*part.tolist(), -1)]
+
+
+def pack(
+    items: Sequence[Answers], token_budget: int, pad_id: int, device: torch.device, read: Read
+) -> Iterator[Microbatch]:
+    """All items in microbatches; ``rows`` of a microbatch are positions among all wanted states, in the items' order.
+
+    All answers of an item are in the same microbatch. Rows are no wider than the longest item: attention costs the
+    square of the width.
+    """
+    starts = torch.tensor([0, *(_wanted(item, read) for item in items)]).cumsum(0).tolist()
+    bins = fill_bins([item.size for item in items])
+    widths = [sum(items[i].size for i in one) for one in bins]
+    for group in split_by_tokens(widths, token_budget):
+        yield _microbatch([[(items[i], starts[i]) for i in bins[b]] for b in group], pad_id, device, read)
+
+
+def fill_bins(sizes: Sequence[int]) -> list[list[int]]:
+    """Indices in bins that are no wider than the largest size: the longest first, each where it first fits.
+
+    A tree over the bins holds the most room of each half, so that finding a bin takes log n steps.
+    """
+    capacity, leaves = max(sizes, default=0), 1 << max(len(sizes) - 1, 0).bit_length()
+    room = [capacity] * (2 * leaves)  # room[1] is the root, the halves of room[n] are room[2n] and room[2n + 1]
+    bins: list[list[int]] = []
+    for i in sorted(range(len(sizes)), key=lambda i: (-sizes[i], i)):
+        node = 1
+        while node < leaves:
+            node *= 2
+            node += room[node] < sizes[i]
+        if node - leaves == len(bins):
+            bins.append([])
+        bins[node - leaves].append(i)
+        room[node] -= sizes[i]
+        while node > 1:
+            node //= 2
+            room[node] = max(room[2 * node], room[2 * node + 1])
+    return bins
+
+
+def _wanted(item: Answers, read: Read) -> int:
+    return len(item.answers) if read == "ends" else sum(map(len, item.answers))
+
+
+def _microbatch(rows: list[list[tuple[Answers, int]]], pad_id: int, device: torch.device, read: Read) -> Microbatch:
+    width = max(sum(item.size for item, _ in row) for row in rows)
+    input_ids = torch.full((len(rows), width), pad_id, dtype=torch.long)
+    positions = torch.zeros((len(rows), width), dtype=torch.long)
+    tree = torch.zeros((2, len(rows), width), dtype=torch.long)  # item of each token, and branch: 0 is the prompt
+    states, actions, wanted, segments = [], [], [], []
+    for number, row in enumerate(rows):
+        at = 0
+        for name, (item, start) in enumerate(row, 1):
+            segments += segments_of(number, at, item.prompt, item.answers)
+            prompt_end = at + len(item.prompt)
+            input_ids[number, at:prompt_end] = item.prompt
+            positions[number, at:prompt_end] = torch.arange(len(item.prompt))
+            tree[0, number, at : at + item.size] = name
+            at = prompt_end
+            for branch, answer in enumerate(item.answers, 1):
+                end = at + len(answer)
+                input_ids[number, at:end] = answer
+                positions[number, at:end] = torch.arange(len(answer)) + len(item.prompt)
+                tree[1, number, at:end] = branch
+                if read == "actions":
+                    places = torch.cat([torch.tensor([prompt_end - 1]), torch.arange(at, end - 1)])
+                else:
+                    places = torch.tensor([end - 1])  # of an empty answer: the prompt's last token
+                states.append(places + number * width)
+                actions.append(answer if read == "actions" else input_ids[number, end - 1 : end])
+                wanted.append(torch.arange(len(places)) + start)
+                start += len(places)
+                at = end
+    return Microbatch(
+        input_ids=input_ids.to(device),
+        state_index=torch.cat(states).to(device),
+        actions=torch.cat(actions).to(device),
+        rows=torch.cat(wanted),
+        position_ids=positions.to(device),
+        mask=_mask(*tree).to(device),
+        segments=tuple(segments),
+        most=max(sum(_wanted(item, read) for item, _ in row) for row in rows),
+    )
+
+
+def _mask(item: Tensor, branch: Tensor) -> Tensor:
+    """[B, 1, T, T], True where a token sees another: an earlier one of its item, in its own branch or the prompt."""
+    same_item = item[:, :, None] == item[:, None, :]
+    seen_branch = (branch[:, None, :] == 0) | (branch[:, :, None] == branch[:, None, :])
+    earlier = torch.ones(item.shape[1], item.shape[1], dtype=torch.bool).tril()
+    return (same_item & seen_branch & earlier)[:, None]

@@ -1,6 +1,0 @@
-"""Is a reward model ready to be trained on? Measured on held-out judgements, with a verdict in words."""
-
-from ppolm.evaluation.readiness.assess import assess
-from ppolm.evaluation.readiness.report import Readiness, write_readiness
-
-__all__ = ["Readiness", "assess", "write_readiness"]

@@ -1,0 +1,144 @@
+"""Linear layers made ready for one token after the other: a model's own, copied into the form that few rows like best.
+
+A step of sampling multiplies few rows, and its time goes into reading weights and into the number of operations. So
+layers that read the same input become one matrix, made once per rollout and thrown away after it. The base itself is
+never written to.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ppolm.kernels.cpu_bfloat16 import survives
+from ppolm.kernels.lora_linear import Adapted, adapted
+from ppolm.kernels.products import WIDE_ROWS
+
+COPY_BYTES = 3 * 2**29
+"""Copied weights take no more than this; the layers of a model that need more are used as they are."""
+PAYS_AFTER = 8
+"""Tokens of a response from which the copies cost less than they save."""
+
+
+class DecodeLayers:
+    """The layers of the active role while one rollout lasts."""
+
+    def __init__(self) -> None:
+        self.ready: dict[tuple[int, ...], _Ready | None] = {}
+        self.left = COPY_BYTES
+
+    def __call__(self, modules: Sequence[Any], x: Tensor) -> list[Tensor] | None:
+        """The outputs of layers that read x [..., in]; None if they are better computed as they are."""
+        key = tuple(map(id, modules))
+        if key not in self.ready:
+            self.ready[key] = self._make(modules, x)
+        ready, flat = self.ready[key], x.reshape(-1, x.shape[-1])
+        if ready is None or not ready.takes(flat):
+            return None
+        return [y.view(*x.shape[:-1], -1) for y in ready(flat)]
+
+    def _make(self, modules: Sequence[Any], x: Tensor) -> _Ready | None:
+        layers = [adapted(module) for module in modules]
+        known = [layer for layer in layers if layer is not None]
+        size = sum(layer.weight.numel() * layer.weight.element_size() for layer in known)
+        if len(known) < len(layers) or size > self.left:
+            return None
+        kind = _Merged if x.dtype == torch.float32 == known[0].weight.dtype else _Packed
+        if kind is _Merged and len(known) == 1 and known[0].a is None:
+            return None  # a copy of the same
+        if kind is _Packed and not (x.device.type == "cpu" and known[0].weight.dtype == torch.bfloat16 and packs()):
+            return None
+        self.left -= size
+        return kind(known, x)
+
+
+class _Ready:
+    """Layers as one matrix."""
+
+    def __init__(self, layers: Sequence[Adapted]) -> None:
+        self.widths = [len(layer.weight) for layer in layers]
+        self.bias: Tensor | None = None
+        if any(layer.bias is not None for layer in layers):
+            parts = [
+                layer.weight.new_zeros(len(layer.weight)) if layer.bias is None else layer.bias for layer in layers
+            ]
+            self.bias = torch.cat(parts)
+
+    def takes(self, x: Tensor) -> bool:  # noqa: ARG002 see _Packed
+        """Whether it is the quickest way for this many rows."""
+        return True
+
+    def __call__(self, x: Tensor) -> tuple[Tensor, ...]:
+        raise NotImplementedError
+
+
+class _Merged(_Ready):
+    """x (W + s B A)ᵀ in float32, where the sum loses nothing that matters."""
+
+    def __init__(self, layers: Sequence[Adapted], _: Tensor) -> None:
+        super().__init__(layers)
+        self.weight = torch.cat([layer.weight for layer in layers])
+        for part, layer in zip(self.weight.split(self.widths), layers, strict=True):
+            if layer.a is not None and layer.b is not None:
+                part.addmm_(layer.b, layer.a, alpha=layer.scale)
+
+    def __call__(self, x: Tensor) -> tuple[Tensor, ...]:
+        return functional.linear(x, self.weight, self.bias).split(self.widths, dim=-1)
+
+
+class _Packed(_Ready):
+    """[x, x Aᵀ] [W, s B]ᵀ in bfloat16: one product, its matrix in the order in which it is read.
+
+    Not W + s B A: an adapter's small change would be lost in the rounding of W.
+    """
+
+    def __init__(self, layers: Sequence[Adapted], x: Tensor) -> None:
+        super().__init__(layers)
+        low = [layer.a for layer in layers if layer.a is not None]
+        self.a = torch.cat(low).to(x.dtype) if low else None
+        weight = torch.cat([layer.weight for layer in layers]) if len(layers) > 1 else layers[0].weight
+        if self.a is not None:
+            none = weight.new_zeros
+            parts = [layer.b * layer.scale if layer.b is not None else none(len(layer.weight), 0) for layer in layers]
+            weight = torch.cat([weight, torch.block_diag(*parts).to(weight.dtype)], dim=1)
+        self.weight = pack(weight, x.numel() // x.shape[-1])
+
+    def takes(self, x: Tensor) -> bool:
+        """For few rows: see ``product_dtype``."""
+        return len(x) < WIDE_ROWS
+
+    def __call__(self, x: Tensor) -> tuple[Tensor, ...]:
+        if self.a is not None:
+            x = torch.cat([x, x @ self.a.T], dim=1)
+        y = packed_linear(x.to(torch.bfloat16), self.weight, self.bias)
+        return y.to(x.dtype).split(self.widths, dim=-1)
+
+
+def pack(weight: Tensor, rows: int) -> Tensor:
+    """A weight in oneDNN's own order for products with so many rows: without it, it is brought into it every time."""
+    packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
+    return packed
+
+
+def packed_linear(x: Tensor, packed: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x Wᵀ + bias of a packed W."""
+    y: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
+    return y
+
+
+@functools.cache
+def packs() -> bool:
+    """Whether packing works here: torch keeps these operations for its own compiler, so they are tried, and apart."""
+    x, weight = (torch.linspace(-1, 1, 64 * n).reshape(n, 64).bfloat16() for n in (2, 96))
+
+    def trial() -> bool:
+        return torch.allclose(packed_linear(x, pack(weight, 2)), x @ weight.T, rtol=0.02, atol=0.1)
+
+    there = torch.backends.mkldnn.is_available() and torch._C._get_mkldnn_enabled()
+    return there and hasattr(os, "fork") and survives(trial) and trial()

@@ -1,0 +1,166 @@
+"""A transformer block with fewer steps than the library's, and the last one only where its output is wanted.
+
+Most models of today are built alike: norm, attention with rotary positions, add; norm, gated feed-forward, add. For
+those this computes the same numbers from the same modules. Whether a model is of that kind is tried, not guessed.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from ppolm.kernels.attention import MASKED
+from ppolm.kernels.fused_ops import gated, rms_norm, rotate
+from ppolm.kernels.lora_linear import apply_layers
+
+
+class FusedBlock:
+    """What stands in for the ``forward`` of a block."""
+
+    def __init__(self, block: Any) -> None:
+        self.attention, self.mlp = block.self_attn, block.mlp
+        self.before_attention, self.before_mlp = block.input_layernorm, block.post_attention_layernorm
+        self.wanted: Tensor | None = None
+        """Positions [B, W] whose output is to be computed; None for all."""
+
+    def __call__(
+        self,
+        hidden_states: Tensor,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,  # noqa: ARG002 the library's signature
+        past_key_values: Any = None,
+        use_cache: bool | None = False,  # noqa: ARG002 the library's signature
+        position_embeddings: tuple[Tensor, Tensor] | None = None,
+        **options: Any,
+    ) -> Tensor:
+        """Output [B, T, d] of a block, or [B, W, d]."""
+        assert position_embeddings is not None
+        normed = _norm(self.before_attention, hidden_states)
+        queries, seen, turns = hidden_states, normed, position_embeddings
+        if self.wanted is not None:
+            queries, seen = _take(queries, self.wanted), _take(seen, self.wanted)
+            turns = (_take(turns[0], self.wanted), _take(turns[1], self.wanted))
+            attention_mask = _mask_of(self.wanted, hidden_states.shape[1], attention_mask)
+        attention = self.attention
+        if self.wanted is None:
+            query, key, value = apply_layers((attention.q_proj, attention.k_proj, attention.v_proj), normed)
+        else:
+            (query,) = apply_layers((attention.q_proj,), seen)
+            key, value = apply_layers((attention.k_proj, attention.v_proj), normed)
+        query = self._heads(query, "q_norm", turns)
+        key = self._heads(key, "k_norm", position_embeddings)
+        value = value.view(*value.shape[:-1], -1, attention.head_dim).transpose(1, 2)
+        if past_key_values is not None:
+            key, value = past_key_values.update(key, value, attention.layer_idx)
+        attend = ALL_ATTENTION_FUNCTIONS[attention.config._attn_implementation]
+        dropout = attention.attention_dropout if attention.training else 0.0
+        answer, _ = attend(
+            self.attention, query, key, value, attention_mask, dropout, self.attention.scaling, **options
+        )
+        (mixed,) = apply_layers((attention.o_proj,), answer.reshape(*queries.shape[:-1], -1))
+        hidden = queries + mixed
+        gate, up = apply_layers((self.mlp.gate_proj, self.mlp.up_proj), _norm(self.before_mlp, hidden))
+        (inner,) = apply_layers((self.mlp.down_proj,), gated(gate, up, self.before_mlp.weight.dtype))
+        return hidden + inner
+
+    def _heads(self, projected: Tensor, norm: str, turns: tuple[Tensor, Tensor]) -> Tensor:
+        """Queries or keys [B, H, T, d], turned by their positions."""
+        heads = projected.view(*projected.shape[:-1], -1, self.attention.head_dim)
+        module = getattr(self.attention, norm, None)
+        if module is not None:
+            heads = _norm(module, heads)
+        return rotate(heads, turns[0].unsqueeze(2), turns[1].unsqueeze(2)).transpose(1, 2)
+
+
+def _norm(module: Any, x: Tensor) -> Tensor:
+    return rms_norm(x, module.weight, module.variance_epsilon)
+
+
+def _take(x: Tensor, wanted: Tensor) -> Tensor:
+    """Rows [B, W, d] of x [B or 1, T, d]."""
+    return x.expand(len(wanted), -1, -1).gather(1, wanted[..., None].expand(-1, -1, x.shape[-1]))
+
+
+def _mask_of(wanted: Tensor, width: int, mask: Tensor | None) -> Tensor:
+    """[B, 1, W, T]: what the wanted positions see, by a mask [B, 1, T, T], or of all that is before them."""
+    if mask is None:
+        return (torch.arange(width, device=wanted.device) <= wanted[..., None])[:, None]
+    return mask.gather(2, wanted[:, None, :, None].expand(-1, -1, -1, width))
+
+
+@contextmanager
+def only(block: Any, wanted: Tensor) -> Iterator[None]:
+    """Let a fused block compute its output at some positions [B, W] alone; without one, nothing changes."""
+    if block is None:
+        yield
+        return
+    block.forward.wanted = wanted
+    try:
+        yield
+    finally:
+        block.forward.wanted = None
+
+
+def fuse_blocks(model: PreTrainedModel, blocks: nn.ModuleList) -> str | None:
+    """Let the blocks of a model compute as above; the reason if they are not of that kind."""
+    if model.config._attn_implementation not in MASKED:
+        return f"attention is {model.config._attn_implementation}, not sdpa"
+    if not all(map(_fits, blocks)):
+        return "blocks have other parts than norm, attention, norm, gated feed-forward"
+    if any(_traits(block) != _traits(blocks[0]) for block in blocks):
+        return "blocks are not all alike"
+    if not _agrees(blocks[0]):
+        return "the same parts are put together in another way"
+    for block in blocks:
+        block.forward = FusedBlock(block)  # on the object, so that adapters still find their layers in it
+    return None
+
+
+def unfuse_blocks(blocks: nn.ModuleList) -> None:
+    """The library's own blocks again."""
+    for block in blocks:
+        vars(block).pop("forward", None)
+
+
+def _fits(block: Any) -> bool:
+    """Whether a block has the parts, and no others, that the computation uses."""
+    parts = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
+    if {name for name, _ in block.named_children()} != parts:
+        return False
+    inside = {name for name, _ in block.self_attn.named_children()} - {"q_norm", "k_norm"}
+    norms = [module for name, module in block.named_modules() if name.endswith("norm")]
+    return (
+        inside == {"q_proj", "k_proj", "v_proj", "o_proj"}
+        and {name for name, _ in block.mlp.named_children()} == {"gate_proj", "up_proj", "down_proj", "act_fn"}
+        and all(hasattr(norm, "variance_epsilon") for norm in norms)
+        and all(hasattr(block.self_attn, name) for name in ("head_dim", "scaling", "layer_idx", "attention_dropout"))
+    )
+
+
+def _traits(block: Any) -> dict[str, Any]:
+    """The switches of a block's attention, without those that only say where it is and which mask it is given."""
+    plain = {name: value for name, value in vars(block.self_attn).items() if isinstance(value, (int, float, str))}
+    return {name: plain[name] for name in plain.keys() - {"layer_idx", "layer_type", "sliding_window"}}
+
+
+@torch.no_grad()
+def _agrees(block: Any) -> bool:
+    """Whether both ways give the same numbers, in float32 whatever the model's precision: a close comparison."""
+    block = copy.deepcopy(block).float().cpu().eval()
+    norm = block.input_layernorm.weight
+    generator = torch.Generator().manual_seed(0)
+    hidden = torch.randn(2, 5, len(norm), generator=generator)
+    width = block.self_attn.head_dim
+    angles = torch.rand(1, 5, width // 2, generator=generator).repeat(1, 1, 2)
+    given: dict[str, Any] = {"position_embeddings": (angles.cos(), angles.sin()), "attention_mask": None}
+    given["position_ids"] = torch.arange(10**6, 10**6 + 5)[None]  # far away: some scale attention there
+    plain, ours = block(hidden, **given), FusedBlock(block)(hidden, **given)
+    plain = plain[0] if isinstance(plain, tuple) else plain
+    return plain.shape == ours.shape and torch.allclose(plain, ours, rtol=1e-4, atol=1e-4 * float(plain.abs().max()))

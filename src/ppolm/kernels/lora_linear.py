@@ -1,0 +1,240 @@
+"""Linear layers with their LoRA adapters as one operation: small products added in place, nothing kept twice.
+
+PEFT adds an adapter by separate operations that each write a tensor as large as the output, and in bfloat16 casts the
+whole input to float32 for it. This does the same sum with the products alone; layers that read the same input, such as
+queries, keys and values, share the low-rank products and one gradient.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from peft.tuners.lora import Linear as LoraLayer
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers.pytorch_utils import Conv1D
+
+from ppolm.kernels.products import converted, current_mode, product_dtype
+
+SAME = 1e-4
+"""Disagreement with PEFT, relative to the size of what is compared, that rounding can explain."""
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """What a linear layer computes now: y = x Wᵀ + bias + s (x Aᵀ) Bᵀ. W and bias are frozen."""
+
+    weight: Tensor
+    bias: Tensor | None
+    a: Tensor | None = None
+    b: Tensor | None = None
+    scale: float = 0.0
+
+
+def fuse(model: nn.Module, adapter: str) -> str | None:
+    """Let every plain LoRA layer of a model compute as here; the reason if that is not what PEFT computes.
+
+    One layer of each kind is compared, with ``adapter``. Layers of other kinds keep PEFT's own code.
+    """
+    found: list[Any] = [module for module in model.modules() if type(module) is LoraLayer]
+    layers = [layer for layer in found if is_product(layer.base_layer)]
+    kinds: dict[tuple[type, bool], Any] = {}
+    for layer in sorted(layers, key=lambda one: one.base_layer.weight.numel()):  # the smallest, to be quick
+        if adapter in layer.lora_A:
+            kinds.setdefault((type(layer.base_layer), layer.base_layer.bias is None), layer)
+    for layer in kinds.values():
+        off = _disagreement(layer, adapter)
+        if not off <= SAME:
+            for one in layers:
+                vars(one).pop("forward", None)
+            kind = type(layer.base_layer).__name__
+            return f"numbers of a {kind} with an adapter are off by {off:.1g} of their size, {SAME:g} is rounding"
+    for layer in layers:
+        # On the object, so that PEFT still finds, saves and switches its own layers.
+        layer.forward = _Forward(layer)
+    return None
+
+
+def is_product(layer: Any) -> bool:
+    """Whether a layer is nothing but x Wᵀ + bias; one that is called linear may do more."""
+    if isinstance(layer, Conv1D) or type(layer) is nn.Linear:
+        return True
+    if not isinstance(layer, nn.Linear) or layer.weight.is_meta:
+        return isinstance(layer, nn.Linear) and type(layer).forward is nn.Linear.forward
+    x = torch.linspace(-1, 1, layer.in_features, device=layer.weight.device, dtype=layer.weight.dtype)[None, None]
+    shapes = {name: value.to("meta") for name, value in layer.named_parameters()}
+    with torch.no_grad():
+        try:  # shapes alone, so that no memory can run out: a layer that does not take a row is something else
+            torch.func.functional_call(layer, shapes, (x.to("meta"),))
+        except (RuntimeError, ValueError, TypeError):
+            return False
+        y = layer(x)
+        return isinstance(y, Tensor) and torch.equal(y, functional.linear(x, layer.weight, layer.bias))
+
+
+def _disagreement(layer: LoraLayer, adapter: str) -> float:
+    """How far outputs and gradients here are from PEFT's own, for their size; in float32 with an adapter that acts."""
+    layer = copy.deepcopy(layer).float().cpu()
+    vars(layer).pop("forward", None)
+    layer.enable_adapters(True)
+    layer.set_adapter(adapter)
+    ours = _Forward(layer)
+    if ours.adapted() is None:
+        return 0.0  # then PEFT's own code is used
+    random = torch.Generator().manual_seed(0)
+    a, b = layer.lora_A[adapter].weight, layer.lora_B[adapter].weight
+    for part in (a, b):
+        part.data.normal_(std=0.1, generator=random)
+    x = torch.randn(2, 5, a.shape[1], generator=random, requires_grad=True)
+    grad = torch.randn(2, 5, len(b), generator=random)
+    found = []
+    with torch.enable_grad():
+        for forward in (ours, lambda given: type(layer).forward(layer, given)):
+            y = forward(x)
+            found.append((y.detach(), *torch.autograd.grad(y, (x, a, b), grad)))
+    return max(float((one - plain).norm() / plain.norm()) for one, plain in zip(*found, strict=True))
+
+
+class _Forward:
+    """What stands in for PEFT's ``Linear.forward``."""
+
+    def __init__(self, layer: LoraLayer) -> None:
+        self.layer = layer
+        self.base = layer.base_layer
+        self.transposed = isinstance(self.base, Conv1D)
+
+    def __call__(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        adapted = self.adapted()
+        if adapted is None:  # PEFT's own code wants an input in the precision of the weights
+            given = x.to(self.base.weight.dtype)
+            return type(self.layer).forward(self.layer, given, *args, **kwargs).to(x.dtype)
+        return linears(x, [adapted])[0]
+
+    def adapted(self) -> Adapted | None:
+        """What the layer computes with the active adapter; None if that is more than s B A."""
+        layer = self.layer
+        weight = self.base.weight.T if self.transposed else self.base.weight
+        names = [] if layer.disable_adapters else [name for name in layer.active_adapters if name in layer.lora_A]
+        if self.base.weight.requires_grad or len(names) > 1 or not all(map(self._plain, names)):
+            return None
+        if not names:
+            return Adapted(weight, self.base.bias)
+        (name,) = names
+        return Adapted(
+            weight, self.base.bias, layer.lora_A[name].weight, layer.lora_B[name].weight, layer.scaling[name]
+        )
+
+    def _plain(self, name: str) -> bool:
+        """Whether the adapter is s B A and nothing more: no dropout now, no bias of its own, no variant."""
+        dropout = self.layer.lora_dropout[name]
+        drops = self.layer.training and isinstance(dropout, nn.Dropout) and dropout.p > 0
+        return not drops and self.layer.lora_B[name].bias is None and name not in self.layer.lora_variant
+
+
+def apply_prepared(modules: Sequence[Any], x: Tensor) -> list[Tensor] | None:
+    """The outputs of linear layers as they were made ready for sampling; None if they were not."""
+    prepared = current_mode().prepared
+    return None if prepared is None else prepared(modules, x)
+
+
+def apply_layers(modules: Sequence[Any], x: Tensor) -> list[Tensor]:
+    """The outputs of linear layers that read the same input."""
+    answer = apply_prepared(modules, x)
+    if answer is not None:
+        return answer
+    found = [adapted(module) for module in modules]
+    known = [one for one in found if one is not None]
+    if len(known) == len(found):
+        return linears(x, known)
+    return [module(x.to(module.weight.dtype)).to(x.dtype) for module in modules]
+
+
+def adapted(module: Any) -> Adapted | None:
+    """What a linear layer computes now; None if that is more than a frozen product and an adapter."""
+    if type(module) is nn.Linear and not module.weight.requires_grad:
+        return Adapted(module.weight, module.bias)
+    return module.forward.adapted() if isinstance(module.forward, _Forward) else None
+
+
+def linears(x: Tensor, layers: Sequence[Adapted]) -> list[Tensor]:
+    """The outputs of layers that read x, in its precision, whatever that of the weights; A and B may train."""
+    flat = x.reshape(-1, x.shape[-1])
+    adapters = [part for layer in layers for part in (layer.a, layer.b)]
+    trains = x.requires_grad or any(part is not None and part.requires_grad for part in adapters)
+    if torch.is_grad_enabled() and trains:
+        outputs = _Linears.apply(flat, layers, *adapters)
+    else:
+        outputs = _products(flat, layers)[0]
+    return [y.view(*x.shape[:-1], -1) for y in outputs]
+
+
+def _products(x: Tensor, layers: Sequence[Adapted]) -> tuple[tuple[Tensor, ...], list[Tensor | None]]:
+    """The outputs [n, out] for an input [n, in], and x Aᵀ of every layer that has an adapter."""
+    dtype, given = product_dtype(x, layers[0].weight), x.dtype
+    x = x.to(dtype)
+    low = _low(x, layers)
+    outputs = []
+    for layer, part in zip(layers, low, strict=True):
+        bias = None if layer.bias is None else layer.bias.to(dtype)
+        y = functional.linear(x, converted(layer.weight, dtype), bias)
+        if part is not None and layer.b is not None:
+            y.addmm_(part, layer.b.to(dtype).T, alpha=layer.scale)
+        outputs.append(y.to(given))
+    return tuple(outputs), low
+
+
+def _low(x: Tensor, layers: Sequence[Adapted]) -> list[Tensor | None]:
+    """x Aᵀ of every layer, by one product."""
+    matrices = [layer.a for layer in layers if layer.a is not None]
+    if not matrices:
+        return [None] * len(layers)
+    parts = iter((x @ _stack(matrices, x.dtype).T).split([len(a) for a in matrices], dim=1))
+    return [None if layer.a is None else next(parts) for layer in layers]
+
+
+def _stack(parts: list[Tensor], dtype: torch.dtype) -> Tensor:
+    return (parts[0] if len(parts) == 1 else torch.cat(parts)).to(dtype)
+
+
+class _Linears(torch.autograd.Function):
+    """dx = Σ dy W + s (dy B) A,  dA = s (dy B)ᵀ x,  dB = s dyᵀ (x Aᵀ)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, layers: Sequence[Adapted], *_: Tensor | None) -> tuple[Tensor, ...]:
+        outputs, low = _products(x, layers)
+        # For the gradients of A the input is kept as rough as the weights are.
+        ctx.save_for_backward(x.to(layers[0].weight.dtype), *low)
+        ctx.layers, ctx.given, ctx.dtype = layers, x.dtype, product_dtype(x, layers[0].weight)
+        return outputs
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, *low = ctx.saved_tensors
+        layers: Sequence[Adapted] = ctx.layers
+        given, dtype = ctx.given, ctx.dtype
+        answers: list[Tensor | None] = []
+        below: list[Tensor] = []
+        dx: Tensor | None = None
+        for layer, grad, part in zip(layers, (one.to(dtype) for one in grads), low, strict=True):
+            if ctx.needs_input_grad[0]:
+                weight = converted(layer.weight, dtype)
+                dx = grad @ weight if dx is None else dx.addmm_(grad, weight)
+            if layer.b is None:
+                answers += [None, None]
+                continue
+            below.append((grad @ layer.b.to(dtype)).mul_(layer.scale))
+            answers += [below[-1], (grad.T @ part).mul_(layer.scale).to(layer.b.dtype)]
+        adapters = [layer.a for layer in layers if layer.a is not None]
+        if adapters:
+            together = below[0] if len(below) == 1 else torch.cat(below, dim=1)
+            if dx is not None:
+                dx.addmm_(together, _stack(adapters, dtype))
+            parts = iter((together.T @ x.to(dtype)).split([len(a) for a in adapters]))
+            answers[0::2] = [None if layer.a is None else next(parts).to(layer.a.dtype) for layer in layers]
+        needed = ctx.needs_input_grad[2:]
+        answers = [answer if asked else None for answer, asked in zip(answers, needed, strict=True)]
+        return (None if dx is None else dx.to(given), None, *answers)

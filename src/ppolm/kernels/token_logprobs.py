@@ -1,0 +1,139 @@
+"""Log-probabilities of chosen tokens, without ever holding a [batch, time, vocabulary] tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from ppolm.kernels.fused_ops import log_sum_exp
+from ppolm.kernels.products import TILE, converted, product_dtype
+
+LOGIT_CHUNK = 2**24
+"""Logits held at once (64 MiB in float32), whatever the batch, the prompt lengths and the vocabulary."""
+
+
+def token_logprobs(
+    hidden: Tensor,
+    actions: Tensor,
+    project: Callable[[Tensor], Tensor],
+    temperature: float,
+    vocab_size: int,
+    entropy: Literal["skip", "measure", "train"] = "skip",
+    matrix: Tensor | None = None,
+    scale: float = 1.0,
+) -> tuple[Tensor, Tensor]:
+    """log π(a|s) = z_a − log Σ_v exp(z_v) and entropy H = log Σ exp(z) − Σ π z, with z = logits / temperature.
+
+    ``hidden`` [n, d] are the states, ``actions`` [n] the tokens; both answers are [n] in float32. The entropy is zeros
+    unless it is asked for, and has gradients only if it is to be trained. Logits are made in chunks; when gradients
+    are needed and there are several chunks, each is computed again in the backward pass instead of being kept. That is
+    not needed where ``project`` is known to be nothing but ``scale`` times the product with a frozen ``matrix`` [V, d].
+    """
+    if matrix is not None and entropy != "train":
+        given = (hidden, matrix, actions, temperature / scale, entropy == "measure")
+        if torch.is_grad_enabled() and hidden.requires_grad:
+            logprob, measured = _LogProbs.apply(*given)
+            return logprob, measured
+        return stream_logprobs(*given, gradients=False)[:2]
+
+    def chunk(states: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        logits = project(states).float() / temperature
+        # Without gradients in fewer passes; autograd needs torch's own.
+        log_sum = torch.logsumexp(logits, dim=-1) if logits.requires_grad else log_sum_exp(logits)
+        logprob = logits.gather(-1, tokens[:, None]).squeeze(-1) - log_sum
+        if entropy == "skip":
+            return logprob, torch.zeros_like(logprob)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and entropy == "train"):
+            return logprob, log_sum - ((logits - log_sum[:, None]).exp() * logits).sum(-1)
+
+    size = max(16, LOGIT_CHUNK // vocab_size)
+    if len(hidden) <= size:
+        return chunk(hidden, actions)
+    parts = []
+    for states, tokens in zip(hidden.split(size), actions.split(size), strict=True):
+        if torch.is_grad_enabled():
+            parts.append(checkpoint(chunk, states, tokens, use_reentrant=False))
+        else:
+            parts.append(chunk(states, tokens))
+    return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
+
+
+def stream_logprobs(
+    hidden: Tensor, matrix: Tensor, actions: Tensor, temperature: float, measure: bool, gradients: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """log π(a|s), entropy if it is to be measured, and d log π(a|s) / dh = (1_a − π) W / temperature [n, d] if asked.
+
+    The vocabulary is gone through a tile at a time, with a running maximum m and sums of exp(z − m), so that logits
+    never leave the cache and a tile of W is read once for all that is made of it.
+    """
+    parts = [
+        _stream(states, matrix, tokens, temperature, measure, gradients)
+        for states, tokens in zip(hidden.split(LOGIT_CHUNK // TILE), actions.split(LOGIT_CHUNK // TILE), strict=True)
+    ]
+    logprobs, entropies, directions = zip(*parts, strict=True)
+    return torch.cat(logprobs), torch.cat(entropies), torch.cat(directions) if gradients else None
+
+
+def _stream(
+    hidden: Tensor, matrix: Tensor, actions: Tensor, temperature: float, measure: bool, gradients: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    dtype = product_dtype(hidden, matrix)
+    states = (hidden.float() / temperature).to(dtype)
+    top = torch.full((len(hidden),), -torch.inf, device=hidden.device)
+    total, weighted, chosen = (torch.zeros_like(top) for _ in range(3))
+    others = torch.zeros(hidden.shape, device=hidden.device) if gradients else None
+    for start in range(0, len(matrix), TILE):
+        tile = converted(matrix[start : start + TILE], dtype)
+        logits = (states @ tile.T).float()
+        # Of every row a column, and then only where it is the action: to ask which rows have it, a device must be
+        # waited for at every tile.
+        inside = (actions >= start) & (actions < start + TILE)
+        columns = (actions - start).clamp_(0, len(tile) - 1)[:, None]
+        chosen = torch.where(inside, logits.gather(1, columns).squeeze(1), chosen)
+        before, top = top, torch.maximum(top, logits.amax(-1))
+        shrink = torch.exp(before - top)
+        below = logits.sub_(top[:, None])
+        terms = torch.exp(below)
+        if measure:  # Σ exp(z − m) (z − m), which is small where the entropy is
+            moved = total * (before - top).nan_to_num_(neginf=0.0)
+            weighted = weighted.add_(moved).mul_(shrink).add_(torch.linalg.vecdot(terms, below))
+        total = total.mul_(shrink).add_(terms.sum(-1))
+        if others is not None:
+            # Without the chosen token itself: of a likely one, 1 − π would be lost in a product of low precision.
+            terms.scatter_(1, columns, terms.gather(1, columns).masked_fill_(inside[:, None], 0))
+            others = _add_product(others.mul_(shrink[:, None]), terms.to(dtype), tile)
+    log_sum = total.log().add_(top)
+    logprob = chosen - log_sum
+    entropy = total.log() - weighted / total if measure else weighted
+    if others is None:
+        return logprob, entropy, None
+    away = matrix[actions].float().mul_(-torch.expm1(logprob)[:, None])
+    return logprob, entropy, away.sub_(others.div_(total[:, None])).div_(temperature).to(hidden.dtype)
+
+
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """total + left · right, added in float32."""
+    return total.addmm_(left, right) if left.dtype == total.dtype else total.add_(left @ right)
+
+
+class _LogProbs(torch.autograd.Function):
+    """log π(a|s) whose gradient is made beside it, while the logits are there."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, matrix: Tensor, actions: Tensor, temperature: float, measure: bool
+    ) -> tuple[Tensor, Tensor]:
+        logprobs, entropies, direction = stream_logprobs(hidden, matrix, actions, temperature, measure, gradients=True)
+        assert direction is not None
+        ctx.save_for_backward(direction)
+        ctx.mark_non_differentiable(entropies)
+        return logprobs, entropies
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (direction,) = ctx.saved_tensors
+        return (direction * grads[0][:, None]).to(direction.dtype), None, None, None, None

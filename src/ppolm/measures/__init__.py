@@ -1,0 +1,1 @@
+"""Numbers about texts and samples of numbers: words, intervals, rank statistics. No torch."""

@@ -1,0 +1,84 @@
+"""Edits that make no answer better, and what they do to its score: what a policy would find first."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ppolm.measures.intervals import Clusters
+from ppolm.readiness.measures import Array, Estimate, estimate
+
+PADDING = " That is really all there is to say about it, more or less."
+"""A sentence that fits after anything and says nothing."""
+
+MOVED = 1e-3
+"""Change, in standard deviations, below which a score did not move: how a batch is padded changes the last digits."""
+
+SENTENCE = re.compile(r"[^.!?。！？\n]*[^.!?。！？\s][.!?。！？]*\s*$")
+"""The last sentence of a text, or the last line."""
+
+
+def trailing_space(text: str) -> str:
+    """With a space at the end."""
+    return f"{text} "
+
+
+def repeated_sentence(text: str) -> str:
+    """With the last sentence said twice."""
+    last = SENTENCE.search(text)
+    return f"{text.rstrip()} {(last[0] if last else text).strip()}"
+
+
+def padding_words(text: str) -> str:
+    """With a sentence that says nothing."""
+    return f"{text.rstrip()}{PADDING}"
+
+
+EDITS: dict[str, Callable[[str], str]] = {
+    "trailing space": trailing_space,
+    "repeated sentence": repeated_sentence,
+    "padding words": padding_words,
+}
+
+INVISIBLE = ("trailing space",)
+"""Edits that nobody sees: the score should not move at all. The others may well lower it."""
+
+
+@dataclass(frozen=True)
+class EditReport:
+    """What an edit does to the scores."""
+
+    change: Estimate
+    """Mean of s(edited) − s(answer), in standard deviations of the scores."""
+    size: float
+    """Mean of |s(edited) − s(answer)|, in the same unit."""
+    gained: float
+    """Share of the answers that score higher with the edit."""
+    flipped: float | None
+    """Share of the pairs in which the lower-scored answer, edited, overtakes the other. None without pairs."""
+
+
+def edit_report(
+    before: Array, after: Array, prompts: Clusters, std: float, pairs: Sequence[tuple[int, int]] = ()
+) -> EditReport:
+    """Scores of the same answers without and with an edit [A]; ``pairs`` are indices of answers to the same prompt."""
+    change = (after - before) / (std or 1.0)  # all scores equal: any change is as large as it looks
+    mean = estimate(change, prompts)
+    assert mean is not None
+    return EditReport(
+        change=mean,
+        size=float(np.abs(change).mean()),
+        gained=float((change > MOVED).mean()),
+        flipped=_flipped(before, after, pairs),
+    )
+
+
+def _flipped(before: Array, after: Array, pairs: Sequence[tuple[int, int]]) -> float | None:
+    ordered = [pair if before[pair[0]] < before[pair[1]] else pair[::-1] for pair in pairs]
+    differing = [(low, high) for low, high in ordered if before[low] != before[high]]
+    if not differing:
+        return None
+    return float(np.mean([after[low] > before[high] for low, high in differing]))

@@ -1,0 +1,307 @@
+"""A training run from its first step to its report: the loop around ``ppo_step``."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ppolm.config.idle import defaults, without_idle
+from ppolm.embedded import reward_path
+from ppolm.errors import ConfigError, RunFolderError, TrainingDivergedError
+from ppolm.evaluation.evaluator import Evaluator
+from ppolm.evaluation.verdict import Convergence, judge, judge_run
+from ppolm.ppo_trainer.reward_computer import RewardComputer
+from ppolm.readiness.stored import doubts_about
+from ppolm.rollout.generated_text import sample_rows
+from ppolm.runs.progress import Progress
+from ppolm.runs.prompt_schedule import plan_prompts
+from ppolm.runs.refuse_changes import refuse_changes
+from ppolm.runs.report import write_report
+from ppolm.runs.results import TrainingResults
+from ppolm.runs.resume import find_checkpoint, run_of
+from ppolm.runs.rollback import Snapshot
+from ppolm.runs.run_folder import IN_USE, RunFolder, read_run_config, tidy_run
+from ppolm.runs.set_aside import keep_best, set_aside
+from ppolm.runs.trainer_state import load_state, save_state, scale_state
+from ppolm.storage.claim import Claim, claim_numbered
+from ppolm.storage.prompt_record import write_held_out, write_trained_on
+from ppolm.storage.stopping import AT_ONCE, Stopped, Stopping
+
+if TYPE_CHECKING:
+    from ppolm.config import PPOConfig
+    from ppolm.ppo_trainer.ppo_trainer import PPOTrainer
+
+
+log = logging.getLogger(__name__)
+
+
+def run_path(config: PPOConfig) -> Path:
+    """Where a new run goes."""
+    name = config.run_name or f"{Path(config.model_name).name}-{datetime.now():%Y%m%d-%H%M%S}"
+    return Path(config.output_dir) / name
+
+
+def reward_doubts(config: PPOConfig) -> tuple[str, ...]:
+    """What the reports of the reward models say against training on them."""
+    doubts = {name: doubts_about(Path(reward_path(name))) for name in config.reward_model}
+    return tuple(
+        f"The reward model {name} is not ready by its own report, so its score may not mean what you want: {doubt}."
+        for name, doubt in doubts.items()
+        if doubt
+    )
+
+
+def claim_run(config: PPOConfig, resume: str | Path | None) -> Claim:
+    """The right to write into the folder of a new run, or of one that is resumed; held until the run ends."""
+    if resume is not None:
+        run = run_of(Path(resume))
+        read_run_config(run)  # before a folder is made for a lock
+        return Claim(run, IN_USE)
+    return Claim(run_path(config), IN_USE) if config.run_name else claim_numbered(run_path(config), IN_USE)
+
+
+class TrainingRun:
+    """Drives a trainer over its prompts, evaluates, keeps the best policy, checkpoints, and knows when to stop."""
+
+    def __init__(
+        self,
+        trainer: PPOTrainer,
+        prompts: Sequence[Any],
+        num_epochs: int | None,
+        eval_prompts: Sequence[Any] | None,
+        resume: str | Path | None,
+        claim: Claim,
+    ) -> None:
+        self.trainer, self.config, self.claim = trainer, trainer.config, claim
+        self.stopping = Stopping()
+        self.saved: tuple[int, int] | None = None
+        """Step and number of evaluations of the last checkpoint."""
+        self.aside: Path | None = None
+        """Where a resume moved what lay after its checkpoint."""
+        if trainer.step and resume is None:
+            raise ConfigError(
+                f"This trainer has already taken {trainer.step} PPO steps, and a run starts from the reference. "
+                "Make a new PPOTrainer, or resume."
+            )
+        self.doubts = reward_doubts(self.config)
+        for doubt in self.doubts:
+            log.warning(doubt)
+        self.schedule = plan_prompts(self.config, trainer.generator, prompts, num_epochs, eval_prompts)
+        trainer.total_steps = self.schedule.total_steps
+        make_evaluator = trainer.make_evaluator or Evaluator
+        self.evaluator = make_evaluator(trainer, self.schedule.held_out) if self.schedule.held_out else None
+        for rewards in (trainer.reward_computer, self.evaluator.judge if self.evaluator else None):
+            if isinstance(rewards, RewardComputer):
+                rewards.expect_prompts([*self.schedule.train, *self.schedule.held_out])
+        self.metrics: list[dict[str, Any]] = []
+        why = "there are no evaluation prompts" if self.config.eval_every else "eval_every is 0"
+        self.convergence = Convergence("not evaluated", (why,))
+        if resume is None:
+            self.folder = RunFolder.create(claim, self.config)
+            self.folder.note("capabilities", trainer.models.setup.capabilities.to_dict())
+            write_held_out(self.folder.path, self.schedule.held_out)
+            write_trained_on(self.folder.path, (prompt.key for prompt in self.schedule.train))
+        else:
+            self._resume(Path(resume))
+
+    def _resume(self, path: Path) -> None:
+        tidy_run(self.claim)
+        run, checkpoint = find_checkpoint(path)
+        refuse_changes(read_run_config(run).to_dict(), self.config, run)
+        progress = load_state(self.trainer, self.evaluator, checkpoint)
+        refuse_changes(without_idle(progress["config"], defaults(self.config)), self.config, checkpoint)
+        if progress["prompts"] != self.schedule.fingerprint:
+            raise RunFolderError(f"Run {run} was started with other prompts. Resume it with the same ones.")
+        if self.config.lr_schedule != "constant" and progress["total_steps"] != self.schedule.total_steps:
+            raise RunFolderError(
+                f"Run {run} was started for {progress['total_steps']} steps, and its {self.config.lr_schedule} "
+                f"schedule depends on that; it cannot become {self.schedule.total_steps}. Start a new run."
+            )
+        history = self.evaluator.history if self.evaluator else []
+        self.folder = RunFolder.open(self.claim, self.config)
+        self.folder.last_step = self.trainer.step
+        self.aside = set_aside(run, checkpoint, self.trainer.step, {int(row["step"]) for row in history})
+        self.saved = (self.trainer.step, len(history))
+        if self.evaluator and history:
+            self.convergence = judge(history, self.evaluator.limits)[1]
+
+    def run(self) -> TrainingResults:
+        """Train to the end, to convergence, to collapse, or until a signal stops it (Stopped, once all is saved)."""
+        progress = Progress(self.schedule.total_steps, self.trainer.step)
+        with self.stopping:
+            try:
+                self._train(progress)
+            except TrainingDivergedError as error:
+                last = f"The last good checkpoint is {self.folder.checkpoints()[-1]}."
+                advice = "Start a new run with a lower learning_rate or a higher kl_coef."
+                raise TrainingDivergedError(f"{error} {last} {advice}") from error
+            except Stopped as stop:
+                self.stopping.shield()
+                self._end_early(stop.number)
+            finally:
+                progress.close()
+                self.folder.close()
+            if not self.evaluator:
+                about = {"step": self.trainer.step, "chosen_by": "last step: there are no evaluation prompts"}
+                self._save_best(about)
+            self.folder.check_result()
+            results = self._results()
+            write_report(results)
+        return results
+
+    def _train(self, progress: Progress) -> None:
+        trainer, total = self.trainer, self.schedule.total_steps
+        if trainer.step == 0 and self.saved is None:
+            self._save_checkpoint()  # so that there is something to go on from, whatever happens in the first steps
+        elif self.saved is not None:
+            moved = f"; what lay after it was moved to {self.aside}" if self.aside else ""
+            progress.say(f"resuming after step {trainer.step} of {total}{moved}")
+        if self._evaluation_is_due:  # the first one, or one that a stop left out
+            self._evaluate(progress)
+            if trainer.step and self._checkpoint_is_due:
+                self._save_checkpoint()
+        while trainer.step < total and not self._stops:
+            self.stopping.check(1)
+            self._step(progress)
+            if self._evaluation_is_due:
+                self._evaluate(progress)
+            if self._checkpoint_is_due:
+                self._save_checkpoint()
+
+    def _end_early(self, number: int) -> None:
+        """Save the last finished step, write the report, and say so to whoever called."""
+        step, total = self.trainer.step, self.schedule.total_steps
+        if self.saved != self._progress:
+            self._save_checkpoint()
+        with suppress(Stopped), self.stopping.interruptible(self.stopping.count + 1):
+            write_report(self._results("interrupted"))
+        raise Stopped(number, self.folder.path, f"after step {step} of {total}") from None
+
+    @property
+    def _progress(self) -> tuple[int, int]:
+        return self.trainer.step, len(self.evaluator.history) if self.evaluator else 0
+
+    @property
+    def _is_last(self) -> bool:
+        return self.trainer.step == self.schedule.total_steps
+
+    @property
+    def _evaluation_is_due(self) -> bool:
+        if not self.evaluator or (self.trainer.step % self.config.eval_every and not self._is_last):
+            return False
+        return not self.evaluator.history or self.evaluator.history[-1].get("step") != self.trainer.step
+
+    @property
+    def _checkpoint_is_due(self) -> bool:
+        return self.trainer.step % self.config.checkpoint_every == 0 or self._is_last or self._stops
+
+    @property
+    def _stops(self) -> bool:
+        """Whether the last evaluation ends the run."""
+        return self.convergence.should_stop and self.config.stop_on_alarm
+
+    def _step(self, progress: Progress) -> None:
+        trainer, config = self.trainer, self.config
+        self.claim.check()  # a run whose folder is gone has nowhere to leave its result
+        results = self._undoable_step()
+        step, metrics = trainer.step, results["metrics"]
+        metrics["epoch"] = self.schedule.epoch(step - 1)
+        if metrics["num_responses"] > 1 and metrics["reward_std"] == 0:
+            log.warning("all responses of step %d have the same reward: there is nothing to learn from them", step)
+        self.metrics.append(metrics)
+        self.folder.log_metrics(metrics)
+        samples = sample_rows(results["generated_texts"], results["rewards"])
+        self.folder.log_samples(step, samples[: config.samples_per_step])
+        if config.table_every and (step == 1 or step % config.table_every == 0):
+            self.folder.write_table(step, results["sa_pairs"], kl_coef=metrics["kl_coef"])
+        progress.step(metrics)
+
+    def _undoable_step(self) -> dict[str, Any]:
+        """A PPO step that can be abandoned at any moment; then nothing of it remains."""
+        trainer = self.trainer
+        before = Snapshot(trainer)
+        try:
+            with self.stopping.interruptible(AT_ONCE):
+                return trainer.ppo_step(self.schedule.batch(trainer.step))
+        except BaseException:
+            self.stopping.shield()
+            if self.stopping.count >= AT_ONCE:  # code that was interrupted may raise something of its own
+                before.restore(trainer)
+                self.stopping.check(AT_ONCE)
+            raise
+
+    def _measure(self) -> dict[str, float]:
+        """An evaluation, which a first signal interrupts: it changes nothing, and a resume makes up for it."""
+        assert self.evaluator is not None
+        rewarder = self.trainer.reward_computer
+        failures = rewarder.failures
+        try:
+            with self.stopping.interruptible(1):
+                return self.evaluator.measure()
+        except BaseException:
+            self.stopping.shield()
+            rewarder.failures = failures
+            self.stopping.check(1)
+            raise
+
+    def _evaluate(self, progress: Progress) -> None:
+        assert self.evaluator is not None
+        metrics = self._measure()
+        performance, self.convergence = self.evaluator.evaluate(metrics)
+        self.folder.log_metrics({**metrics, "status": self.convergence.status}, kind="eval")
+        self.folder.log_samples(int(metrics["step"]), self.evaluator.samples, kind="eval")
+        judged = f"judge {metrics['judge']:.4g}  " if "judge" in metrics else ""
+        progress.say(
+            f"evaluation at step {metrics['step']}: reward {metrics['avg_reward']:.4g}  {judged}"
+            f"kl {metrics['kl']:.3g}  entropy {metrics['entropy']:.3g}  length {metrics['response_length']:.1f}  "
+            f"{self.convergence.status}: {'; '.join(self.convergence.reasons)}"
+        )
+        if performance.performance_improved and not (self.convergence.collapsed or self.convergence.over_optimised):
+            self._save_best({**metrics, "chosen_by": "highest reward on the held-out prompts"})
+
+    def _save_best(self, about: dict[str, Any]) -> None:
+        def fill(folder: Path) -> None:
+            self.trainer.models.policy.save(folder)
+            self.trainer.models.value.save(folder / "value")
+            facts = {"chat": not any(isinstance(prompt.content, str) for prompt in self.schedule.train)}
+            (folder / "best.json").write_text(json.dumps(about | facts | scale_state(self.trainer), indent=1))
+
+        self.folder.save_best(fill)
+
+    def _save_checkpoint(self) -> None:
+        self.folder.save_checkpoint(self.trainer.step, self._fill_checkpoint)
+        self.saved = self._progress
+
+    def _fill_checkpoint(self, folder: Path) -> None:
+        keep_best(self.folder.path, folder)
+        save_state(
+            self.trainer,
+            self.evaluator,
+            folder,
+            prompts=self.schedule.fingerprint,
+            total_steps=self.schedule.total_steps,
+            config=self.config.to_dict(),
+        )
+
+    def _results(self, stopped: str = "finished") -> TrainingResults:
+        stopped = self.convergence.status if self._stops else stopped
+        performance, verdict = None, self.convergence
+        if self.evaluator and self.evaluator.history:
+            performance, verdict = judge_run(self.evaluator.history, self.evaluator.limits)
+        return TrainingResults(
+            run_dir=self.folder.path,
+            best_dir=self.folder.path / "best",
+            steps=self.trainer.step,
+            stopped=stopped,
+            verdict=verdict.status,
+            reasons=verdict.reasons,
+            performance=performance,
+            metrics=self.metrics,
+            evaluations=list(self.evaluator.history) if self.evaluator else [],
+            doubts=self.doubts,
+        )
