@@ -27,10 +27,11 @@ from ppolm.embedded import FOLDER
 from ppolm.embedded.world import Post, world_posts
 from ppolm.embedded.world.contrasts import contrast
 from ppolm.embedded.world.gold import preference_row
-from ppolm.embedded.world.rows import EMBEDDED, NOISE
+from ppolm.embedded.world.rows import NOISE
 from ppolm.embedded.world.summaries import reference_summary
 from ppolm.embedded.world.tokenizer import make_tokenizer
 from ppolm.models.full_model import FullModel
+from ppolm.names import EMBEDDED
 from ppolm.rollout.generator import Generator
 from ppolm.rollout.sampling import Sampling
 from ppolm.supervised import RewardTrainer, SFTTrainer

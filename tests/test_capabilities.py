@@ -18,11 +18,11 @@ from ppolm.base_setup import BaseModelSetup
 from ppolm.base_setup.capabilities import FAST_PATHS, Capabilities, smallest_window
 from ppolm.base_setup.context import context_length
 from ppolm.base_setup.model_setup import setup_models
-from ppolm.base_setup.trial import disagreement
 from ppolm.config import PPOConfig, SFTConfig
 from ppolm.errors import ConfigError, ModelError
 from ppolm.kernels import lora_linear
 from ppolm.kernels.output_head import OutputHead, find_head
+from ppolm.kernels.rounding import disagreement
 from ppolm.ppo_trainer import PPOTrainer
 from tests.closeness import near
 from tests.conftest import PROMPTS, spread

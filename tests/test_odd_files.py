@@ -16,8 +16,8 @@ from ppolm.base_setup.device import resolve_device
 from ppolm.base_setup.model_setup import setup_models
 from ppolm.config import PPOConfig
 from ppolm.errors import ConfigError, ModelError, RewardError, RunFolderError
-from ppolm.evaluation.comparison import read_state
 from ppolm.ppo_trainer.reward_computer import RewardComputer
+from ppolm.ppo_trainer.run_comparison import read_state
 from ppolm.rewards.function_reward import FunctionReward, load_function
 from ppolm.runs.trainer_state import load_scale_state
 from ppolm.supervised.load_reward import load_reward_model

@@ -14,17 +14,20 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 from torch import Tensor
 
 from ppolm.base_setup.load_model import find_blocks
-from ppolm.base_setup.trial import LONGEST, Trial, allowed, disagreement, states_of
+from ppolm.base_setup.trial import LONGEST, Trial, states_of
 from ppolm.config.model_settings import FastPath
 from ppolm.errors import ModelError
 from ppolm.kernels.attention import MASKED, use_grouped_attention
 from ppolm.kernels.fused_block import fuse_blocks, unfuse_blocks
+from ppolm.kernels.rounding import disagreement, rounding_limit
+from ppolm.names import SamplerKind
+from ppolm.rollout.sampler_check import sampler_refusal
 
 if TYPE_CHECKING:
     from ppolm.base_setup.base_setup import BaseModelSetup
@@ -32,9 +35,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FAST_PATHS: tuple[FastPath, ...] = get_args(FastPath)
-Sampler = Literal["slots", "cache", "whole"]
-"""How responses are sampled: in rows of a cache that is taken once; in left-padded batches with the library's cache; or
-by reading the whole text again for every token, which any causal model can do."""
 ATTENTION_LAYERS = {"full_attention", "sliding_attention", "chunked_attention", "attention"}
 """Kinds of layers that keep nothing of a text but keys and values."""
 
@@ -62,7 +62,7 @@ class Capabilities:
         """Whether a way that gives the model a mask of ours may be used for sequences of up to ``longest`` tokens."""
         return self.has(path) and (self.window is None or longest <= self.window)
 
-    def sampler_for(self, longest: int) -> Sampler:
+    def sampler_for(self, longest: int) -> SamplerKind:
         """How sequences of up to ``longest`` tokens are sampled."""
         if self.masks("slot_sampler", longest):
             return "slots"
@@ -137,7 +137,7 @@ def trying(setup: BaseModelSetup, path: FastPath, attempt: Callable[[], str | No
 def compare(setup: BaseModelSetup, ours: Tensor, plain: Tensor) -> str | None:
     """Why two results for the same tokens are not the same, or None."""
     found = disagreement(ours, plain)
-    limit = allowed(setup.dtype)
+    limit = rounding_limit(setup.dtype)
     return None if found <= limit else f"numbers off by {found:.1g} of their size, {limit:g} is rounding"
 
 
@@ -197,9 +197,7 @@ def refuses_masks(setup: BaseModelSetup) -> str | None:
     return None
 
 
-def _try_sampler(setup: BaseModelSetup, kind: Sampler) -> str | None:
-    from ppolm.rollout.sampler_check import sampler_refusal  # samplers are built on the base, not below it
-
+def _try_sampler(setup: BaseModelSetup, kind: SamplerKind) -> str | None:
     return (refuses_masks(setup) if kind == "slots" else None) or sampler_refusal(setup, kind)
 
 

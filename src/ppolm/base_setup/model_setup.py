@@ -11,8 +11,8 @@ from ppolm.base_setup.base_setup import BaseModelSetup
 from ppolm.base_setup.lora_setup import AdapterSet
 from ppolm.config import PPOConfig
 from ppolm.embedded import reward_path
-from ppolm.embedded.world.rows import EMBEDDED
 from ppolm.models import PolicyModel, RewardEnsemble, RewardModel, SFTModel, ValueModel
+from ppolm.names import EMBEDDED
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,6 @@ PROMPT_LENGTHS = (13, 6)
 ANSWER_LENGTHS = ((9, 5), (12,))
 LONGEST = 22
 """Tokens of the longest sequence of a trial."""
-EXACT, ROUGH = 1e-4, 0.05
-"""Disagreement that rounding can explain: in float32 it stays far below, and in bfloat16, with 8 bits per number and
-an error in every block, near a hundredth."""
 
 
 @dataclass(frozen=True)
@@ -92,17 +89,3 @@ def states_of(setup: BaseModelSetup, batches: Iterable[Microbatch]) -> Tensor:
         rows.append(batch.rows)
         states.append(setup.wanted_states(batch.input_ids, batch).float().cpu())
     return torch.cat(states)[torch.cat(rows).argsort()]
-
-
-def disagreement(ours: Tensor, plain: Tensor) -> float:
-    """max over tokens of ‖ours − plain‖ / ‖plain − mean‖: how far the worst token [n, d] is off, for its size."""
-    if ours.shape != plain.shape:
-        return float("inf")
-    size = (plain - plain.mean(-1, keepdim=True)).norm(dim=-1)
-    worst = ((ours.to(plain) - plain).norm(dim=-1) / size.clamp(min=1e-12)).max()
-    return float("inf") if worst.isnan() else float(worst)
-
-
-def allowed(dtype: torch.dtype) -> float:
-    """Largest disagreement that is rounding."""
-    return EXACT if dtype == torch.float32 else ROUGH

@@ -15,9 +15,9 @@ from tqdm import tqdm
 from ppolm.cli.settings import parse
 from ppolm.data.prompts import Prompt
 from ppolm.data.read_rows import read_rows
-from ppolm.embedded.world.rows import EMBEDDED
 from ppolm.errors import ConfigError, DataError, ModelError
 from ppolm.messages import brief, json_text, printable
+from ppolm.names import EMBEDDED
 
 if TYPE_CHECKING:
     from ppolm.data.tally import CountTokens

@@ -20,7 +20,7 @@ from ppolm.embedded.world.gold import judge_summary
 from ppolm.errors import ConfigError
 
 if TYPE_CHECKING:
-    from ppolm.evaluation.comparison import Comparison
+    from ppolm.ppo_trainer.run_comparison import Comparison
     from ppolm.runs.results import TrainingResults
 
 TEST_PROMPTS = "embedded:test"
@@ -69,8 +69,8 @@ def run_demo(arguments: DemoArguments) -> tuple[dict[str, Any], TrainingResults,
     config = demo_config(arguments)
     say(f"PPO on the embedded tiny model: seed {config.seed}, {config.max_steps} steps, reward {arguments.reward}.")
     say("Loading ...")
-    from ppolm.evaluation.comparison import RunComparison
     from ppolm.ppo_trainer import PPOTrainer
+    from ppolm.ppo_trainer.run_comparison import RunComparison
 
     start = time.perf_counter()
     prompts = {name: load_prompts(str(getattr(config, name))) for name in ("prompts", "eval_prompts")}

@@ -44,7 +44,7 @@ class EvalArguments(MachineArguments):
 def main(argv: list[str]) -> None:
     """Print reference and policy side by side."""
     arguments = parse(EvalArguments, "ppolm eval", argv)
-    from ppolm.evaluation.comparison import RunComparison
+    from ppolm.ppo_trainer.run_comparison import RunComparison
     from ppolm.runs.run_folder import read_run_config
     from ppolm.storage.consent import ask_consent
 

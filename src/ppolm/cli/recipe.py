@@ -9,7 +9,7 @@ import tyro
 
 from ppolm.config import PPOConfig
 from ppolm.embedded import RECIPES
-from ppolm.embedded.world.rows import EMBEDDED
+from ppolm.names import EMBEDDED
 
 HELP = ("-h", "--help")
 

@@ -18,9 +18,9 @@ import tyro
 from ppolm.cli.recipe import read_given, recipe_note, train_recipe
 from ppolm.config import PPOConfig, SupervisedConfig
 from ppolm.embedded import RECIPES
-from ppolm.embedded.world.rows import EMBEDDED
 from ppolm.errors import ConfigError
 from ppolm.messages import LONGEST_MESSAGE, cut, printable
+from ppolm.names import EMBEDDED
 from ppolm.storage.output_folder import OutputFolder, read_settings
 
 T = TypeVar("T")

@@ -9,8 +9,8 @@ from ppolm.cli.settings import parse_train
 from ppolm.config import PPOConfig
 from ppolm.data.load_rows import load_prompts
 from ppolm.data.prompts import Prompt
-from ppolm.embedded.world.rows import EMBEDDED
 from ppolm.errors import ConfigError
+from ppolm.names import EMBEDDED
 
 
 def main(argv: list[str]) -> None:
@@ -25,12 +25,12 @@ def main(argv: list[str]) -> None:
             "dataset name."
         )
     from ppolm.ppo_trainer import PPOTrainer
-    from ppolm.runs.refuse_changes import refuse_changes
     from ppolm.runs.resume import find_checkpoint, run_of
     from ppolm.runs.run_folder import IN_USE, read_run_config, refuse_used_folder
     from ppolm.runs.training_run import run_path
     from ppolm.storage.claim import refuse_claimed
     from ppolm.storage.consent import ask_consent
+    from ppolm.storage.refuse_changes import refuse_changes
 
     if arguments.estimate:
         print_estimate(config)

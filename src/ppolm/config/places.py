@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ppolm.embedded.world.rows import EMBEDDED
+from ppolm.names import EMBEDDED
 
 FOLDERS = frozenset({"model_name", "sft_adapter", "reward_model"})
 """Settings that name folders."""

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get
 
 from ppolm.config.idle import refuse_idle
 from ppolm.config.secrets import is_url, refuse_secret
-from ppolm.embedded.world.rows import EMBEDDED
 from ppolm.errors import ConfigError
 from ppolm.messages import brief, is_utf8
+from ppolm.names import EMBEDDED
 
 if TYPE_CHECKING:
     from ppolm.config.model_settings import ModelSettings

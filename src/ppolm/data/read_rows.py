@@ -15,9 +15,10 @@ from typing import IO, Any
 
 from ppolm.data.csv_rows import read_csv
 from ppolm.data.hub import offline_unless_reachable
-from ppolm.embedded.world.rows import EMBEDDED, Row, read_world
+from ppolm.embedded.world.rows import Row, read_world
 from ppolm.errors import DataError
 from ppolm.messages import is_utf8
+from ppolm.names import EMBEDDED
 
 
 def read_rows(source: str, split: str = "train") -> Iterator[Row]:

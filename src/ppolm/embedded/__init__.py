@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ppolm.embedded.world.rows import EMBEDDED
+from ppolm.names import EMBEDDED
 
 FOLDER = Path(__file__).parent
 MODEL = FOLDER / "model"

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from ppolm.base_setup import TokenizerSetup
-    from ppolm.data.prompts import Prompt
+from ppolm.data.prompts import Prompt
+from ppolm.rollout.sampling_base import Tokenizer
 
 
 class GeneratedText(str):
@@ -21,11 +20,11 @@ class GeneratedText(str):
     prompt_ids: list[int]
     token_ids: list[int]
     ended: bool
-    tokenizer: TokenizerSetup
+    tokenizer: Tokenizer
 
     def __new__(
         cls,
-        tokenizer: TokenizerSetup,
+        tokenizer: Tokenizer,
         prompt: Prompt,
         prompt_idx: int,
         prompt_ids: list[int],
@@ -52,7 +51,7 @@ def sample_rows(texts: Sequence[GeneratedText], rewards: Sequence[Any]) -> list[
     ]
 
 
-def token_texts(tokenizer: TokenizerSetup, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> list[str]:
+def token_texts(tokenizer: Tokenizer, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> list[str]:
     """What each token adds to the text before it."""
     before = [prompt_ids[-1:], *([token] for token in token_ids[:-1])]
     return [

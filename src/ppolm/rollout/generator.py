@@ -8,11 +8,11 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from ppolm.base_setup import BaseModelSetup
 from ppolm.data.prompts import Prompt, as_prompts
 from ppolm.errors import DataError
 from ppolm.rollout.generated_text import GeneratedText
 from ppolm.rollout.sampling import Sampled, Sampling
+from ppolm.rollout.sampling_base import Tokenizer
 
 
 class Engine(Protocol):
@@ -22,11 +22,23 @@ class Engine(Protocol):
         """One response per prompt; ``uniforms`` [prompts, max_new_tokens] are the random numbers to use."""
 
 
+class PromptLimits(Protocol):
+    """What says how a prompt becomes tokens, and how many there may be. A base setup does."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Text to ids and back."""
+
+    @property
+    def context_length(self) -> int | None:
+        """Longest sequence the model has positions for, if it says so."""
+
+
 class Generator:
     """Samples ``samples_per_prompt`` responses for each prompt, reproducibly from its seed."""
 
     def __init__(
-        self, engine: Engine, setup: BaseModelSetup, sampling: Sampling, seed: int = 0, samples_per_prompt: int = 1
+        self, engine: Engine, setup: PromptLimits, sampling: Sampling, seed: int = 0, samples_per_prompt: int = 1
     ) -> None:
         self.engine = engine
         self.tokenizer = setup.tokenizer

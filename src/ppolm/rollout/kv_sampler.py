@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from ppolm.batches.sequences import split_by_tokens
 from ppolm.rollout.sampling import Sampled, Sampling, choose_tokens, exact_dtype
-
-if TYPE_CHECKING:
-    from ppolm.base_setup import BaseModelSetup
+from ppolm.rollout.sampling_base import SamplingBase
 
 
 @torch.no_grad()
 def sample_sequences(
-    setup: BaseModelSetup, prompts: Sequence[Sequence[int]], sampling: Sampling, uniforms: Tensor
+    setup: SamplingBase, prompts: Sequence[Sequence[int]], sampling: Sampling, uniforms: Tensor
 ) -> list[Sampled]:
     """One response per prompt from the active role.
 
@@ -33,7 +30,7 @@ def sample_sequences(
 
 
 def _sample_group(
-    setup: BaseModelSetup, prompts: list[Sequence[int]], sampling: Sampling, uniforms: Tensor
+    setup: SamplingBase, prompts: list[Sequence[int]], sampling: Sampling, uniforms: Tensor
 ) -> list[Sampled]:
     input_ids, mask = left_pad(prompts, setup.tokenizer.pad_id, setup.device)
     eos_ids = torch.tensor(setup.tokenizer.eos_ids, dtype=torch.long, device=setup.device)

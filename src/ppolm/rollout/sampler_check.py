@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 
-from ppolm.base_setup.trial import allowed
 from ppolm.batches.sequences import TokenSequences
+from ppolm.kernels.rounding import rounding_limit
+from ppolm.names import SamplerKind
 from ppolm.rollout.samplers import sample
 from ppolm.rollout.sampling import Sampling
-
-if TYPE_CHECKING:
-    from ppolm.base_setup.base_setup import BaseModelSetup
-    from ppolm.base_setup.capabilities import Sampler
+from ppolm.rollout.sampling_base import SamplingBase
 
 PROMPT_LENGTHS = (11, 4, 4, 7)
 """Two of them the same, and not all of them in the cache at once."""
@@ -21,7 +17,7 @@ NEW_TOKENS = 12
 
 
 @torch.no_grad()
-def sampler_refusal(setup: BaseModelSetup, kind: Sampler) -> str | None:
+def sampler_refusal(setup: SamplingBase, kind: SamplerKind) -> str | None:
     """Why a sampler is not to be used with the bare base, or None.
 
     Every log-probability it gives is compared with that of the same token when the whole text is read at once. To be
@@ -46,5 +42,5 @@ def sampler_refusal(setup: BaseModelSetup, kind: Sampler) -> str | None:
     found = torch.cat(differences)
     # A single token of bfloat16 may be off by several roundings of the largest logit; all of them together are not.
     off = float(found.abs().max() if setup.dtype == torch.float32 else found.pow(2).mean().sqrt())
-    limit = allowed(setup.dtype) * max(1.0, size)
+    limit = rounding_limit(setup.dtype) * max(1.0, size)
     return None if off <= limit else f"log-probabilities off by {off:.1g}, {limit:.1g} is rounding"

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from ppolm.names import SamplerKind
 from ppolm.rollout.kv_sampler import sample_sequences
 from ppolm.rollout.sampling import Sampled, Sampling
+from ppolm.rollout.sampling_base import SamplingBase
 from ppolm.rollout.slot_sampler import SlotSampler
 from ppolm.rollout.whole_sampler import sample_whole
 
-if TYPE_CHECKING:
-    from ppolm.base_setup.base_setup import BaseModelSetup
-    from ppolm.base_setup.capabilities import Sampler
-
 
 def sample(
-    kind: Sampler, setup: BaseModelSetup, prompts: Sequence[Sequence[int]], sampling: Sampling, uniforms: Tensor
+    kind: SamplerKind, setup: SamplingBase, prompts: Sequence[Sequence[int]], sampling: Sampling, uniforms: Tensor
 ) -> list[Sampled]:
     """One response per prompt from the active role; row i of ``uniforms`` decides the draws of prompt i."""
     if kind == "slots":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,10 +12,8 @@ from ppolm.batches.sequences import split_by_tokens
 from ppolm.kernels.decode_layers import PAYS_AFTER, DecodeLayers
 from ppolm.kernels.fused_block import only
 from ppolm.rollout.sampling import Sampled, Sampling, choose_unchecked, exact_dtype, refuse_non_finite
+from ppolm.rollout.sampling_base import SamplingBase
 from ppolm.rollout.slot_cache import SlotCache, seen
-
-if TYPE_CHECKING:
-    from ppolm.base_setup import BaseModelSetup
 
 PROMPT_TOKENS = 8192
 """Prompt tokens computed at once: bounds memory, and more would not be faster."""
@@ -32,7 +29,7 @@ class SlotSampler:
     """
 
     def __init__(
-        self, setup: BaseModelSetup, prompts: Sequence[Sequence[int]], sampling: Sampling, uniforms: Tensor
+        self, setup: SamplingBase, prompts: Sequence[Sequence[int]], sampling: Sampling, uniforms: Tensor
     ) -> None:
         self.setup, self.sampling = setup, sampling
         # As bytes, high ones first: they sort as the ids do, are compared at once, and remember their hash.

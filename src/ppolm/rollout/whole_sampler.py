@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from ppolm.batches.sequences import TokenSequences
 from ppolm.rollout.sampling import Sampled, Sampling, choose_tokens, exact_dtype
-
-if TYPE_CHECKING:
-    from ppolm.base_setup.base_setup import BaseModelSetup
+from ppolm.rollout.sampling_base import SamplingBase
 
 
 @torch.no_grad()
 def sample_whole(
-    setup: BaseModelSetup, prompts: Sequence[Sequence[int]], sampling: Sampling, uniforms: Tensor
+    setup: SamplingBase, prompts: Sequence[Sequence[int]], sampling: Sampling, uniforms: Tensor
 ) -> list[Sampled]:
     """One response per prompt from the active role, for models whose cache cannot be trusted with padded batches."""
     texts = [list(prompt) for prompt in prompts]
@@ -38,7 +35,7 @@ def sample_whole(
     ]
 
 
-def _last_states(setup: BaseModelSetup, texts: list[list[int]], token_budget: int) -> Tensor:
+def _last_states(setup: SamplingBase, texts: list[list[int]], token_budget: int) -> Tensor:
     """The hidden state [B, d] at the end of each text."""
     nothing = torch.zeros(0, dtype=torch.long)
     sequences = TokenSequences([torch.tensor(text) for text in texts], [nothing] * len(texts))

@@ -20,7 +20,6 @@ from ppolm.readiness.stored import doubts_about
 from ppolm.rollout.generated_text import sample_rows
 from ppolm.runs.progress import Progress
 from ppolm.runs.prompt_schedule import plan_prompts
-from ppolm.runs.refuse_changes import refuse_changes
 from ppolm.runs.report import write_report
 from ppolm.runs.results import TrainingResults
 from ppolm.runs.resume import find_checkpoint, run_of
@@ -30,6 +29,7 @@ from ppolm.runs.set_aside import keep_best, set_aside
 from ppolm.runs.trainer_state import load_state, save_state, scale_state
 from ppolm.storage.claim import Claim, claim_numbered
 from ppolm.storage.prompt_record import write_held_out, write_trained_on
+from ppolm.storage.refuse_changes import refuse_changes
 from ppolm.storage.stopping import AT_ONCE, Stopped, Stopping
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ from pathlib import Path
 
 from ppolm.config import ModelSettings, PPOConfig
 from ppolm.config.secrets import is_url
-from ppolm.embedded import EMBEDDED
 from ppolm.errors import ConfigError
 from ppolm.messages import brief, printable
+from ppolm.names import EMBEDDED
 
 log = logging.getLogger(__name__)
 SEAL_FILE = "code.json"

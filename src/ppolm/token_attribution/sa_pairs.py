@@ -14,7 +14,7 @@ from ppolm.token_attribution.extractor import action_text, state_text
 from ppolm.token_attribution.prompt_ids import PromptIds
 
 if TYPE_CHECKING:
-    from ppolm.base_setup import TokenizerSetup
+    from ppolm.rollout.sampling_base import Tokenizer
 
 DERIVED = ("state", "action", "prompt_ids")
 """Keys of a row that are made only when somebody looks."""
@@ -36,7 +36,7 @@ class SAPairs(Sequence[Mapping[str, Any]]):
     """[S]: True where the sequence closed with EOS."""
     prompts: Sequence[Sequence[int]] = ()
     """Token ids of each prompt; ``prompt_idx`` points here."""
-    tokenizer: TokenizerSetup | None = None
+    tokenizer: Tokenizer | None = None
     """For the text of states and actions."""
     literal: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     """Columns that are not numbers, kept as they came."""

@@ -18,7 +18,7 @@ from ppolm.token_attribution.sa_pairs import SAPairs
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ppolm.base_setup import TokenizerSetup
+    from ppolm.rollout.sampling_base import Tokenizer
 
 META = b"ppolm"
 
@@ -39,7 +39,7 @@ def to_arrow(pairs: SAPairs, **notes: Any) -> pa.Table:
     return pa.table(columns).replace_schema_metadata({META: json.dumps(meta)})
 
 
-def from_arrow(table: pa.Table, tokenizer: TokenizerSetup | None = None) -> SAPairs:
+def from_arrow(table: pa.Table, tokenizer: Tokenizer | None = None) -> SAPairs:
     """The table that ``to_arrow`` was given; texts are decoded if a tokenizer is at hand, else as stored."""
     meta = read_notes(table)
     columns, literal = {}, {}
@@ -70,7 +70,7 @@ def to_parquet(pairs: SAPairs, path: str | Path, **notes: Any) -> None:
     parquet.write_table(to_arrow(pairs, **notes), path, compression="zstd")
 
 
-def from_parquet(path: str | Path, tokenizer: TokenizerSetup | None = None) -> SAPairs:
+def from_parquet(path: str | Path, tokenizer: Tokenizer | None = None) -> SAPairs:
     """Read a table written by ``to_parquet``."""
     try:
         return from_arrow(parquet.read_table(path), tokenizer)
@@ -86,7 +86,7 @@ def to_pandas(pairs: SAPairs) -> pd.DataFrame:
     return frame
 
 
-def from_pandas(frame: pd.DataFrame, tokenizer: TokenizerSetup | None = None) -> SAPairs:
+def from_pandas(frame: pd.DataFrame, tokenizer: Tokenizer | None = None) -> SAPairs:
     """The table that ``to_pandas`` was given."""
     table = pa.Table.from_pandas(frame, preserve_index=False)
     meta = frame.attrs.get(META.decode())

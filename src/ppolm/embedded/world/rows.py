@@ -10,9 +10,7 @@ from ppolm.embedded.world.contrasts import contrast, two_references
 from ppolm.embedded.world.gold import preference_row
 from ppolm.embedded.world.splits import world_posts
 from ppolm.embedded.world.summaries import reference_summary
-
-EMBEDDED = "embedded"
-"""The name of the embedded model, of its data and of its reward model, wherever a name is asked for."""
+from ppolm.names import EMBEDDED
 
 COUNTS = {"train": 4000, "validation": 256, "test": 256}
 """Posts of each split that the name ``embedded`` stands for."""

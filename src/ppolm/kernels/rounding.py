@@ -1,0 +1,24 @@
+"""How far two results may be apart before it is more than rounding."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+EXACT, ROUGH = 1e-4, 0.05
+"""Disagreement that rounding can explain: in float32 it stays far below, and in bfloat16, with 8 bits per number and
+an error in every block, near a hundredth."""
+
+
+def disagreement(ours: Tensor, plain: Tensor) -> float:
+    """max over tokens of ‖ours − plain‖ / ‖plain − mean‖: how far the worst token [n, d] is off, for its size."""
+    if ours.shape != plain.shape:
+        return float("inf")
+    size = (plain - plain.mean(-1, keepdim=True)).norm(dim=-1)
+    worst = ((ours.to(plain) - plain).norm(dim=-1) / size.clamp(min=1e-12)).max()
+    return float("inf") if worst.isnan() else float(worst)
+
+
+def rounding_limit(dtype: torch.dtype) -> float:
+    """The largest disagreement that is rounding."""
+    return EXACT if dtype == torch.float32 else ROUGH

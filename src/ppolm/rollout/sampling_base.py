@@ -1,0 +1,80 @@
+"""What a sampler needs of a model: the base setup has it, and so could anything else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from ppolm.batches.sequences import Microbatch
+
+
+class Tokenizer(Protocol):
+    """Text to token ids, and back."""
+
+    @property
+    def pad_id(self) -> int:
+        """Fills the rows of a batch; never an EOS."""
+
+    @property
+    def eos_ids(self) -> Sequence[int]:
+        """All tokens that end a response."""
+
+    def encode(self, prompt: str | Sequence[dict[str, Any]]) -> list[int]:
+        """Token ids of a text or chat prompt."""
+
+    def decode(self, ids: Sequence[int], after: Sequence[int] = (), keep_special: bool = False) -> str:
+        """Text that ``ids`` add after the ids ``after``."""
+
+    def decode_prompt(self, ids: Sequence[int]) -> str:
+        """A prompt as it was written."""
+
+
+class FastPaths(Protocol):
+    """Which faster ways the model is computed with."""
+
+    def has(self, path: Any) -> bool:
+        """Whether one of them is used."""
+
+
+class SamplingBase(Protocol):
+    """A loaded model whose next token can be sampled. Shapes: B rows, T positions, d wide, V tokens."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Precision of its weights."""
+
+    @property
+    def text_config(self) -> Any:
+        """The library's configuration, for its ``vocab_size``."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Its tokenizer."""
+
+    @property
+    def capabilities(self) -> FastPaths:
+        """The faster ways that were found to agree with its own code."""
+
+    @property
+    def last_block(self) -> Any:
+        """The last block, if it can be computed at some positions alone."""
+
+    def blocks(self, **inputs: Any) -> Any:
+        """Run the transformer without its output matrix."""
+
+    def wanted_states(self, inputs: Tensor, batch: Microbatch) -> Tensor:
+        """The wanted states [n, d] of a microbatch."""
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """Logits [n, V] of hidden states [n, d]."""
+
+    def sampling(self, prepared: Any) -> AbstractContextManager[None]:
+        """While one token after the other is computed, by prepared layers if there are any."""
