@@ -10,9 +10,9 @@ import pyarrow.parquet as parquet
 import pytest
 import torch
 
-from ppolm.base_setup import TokenizerSetup
 from ppolm.errors import DataError
 from ppolm.reward_kl import add_kl_to_sa_pairs, adjust_rewards_with_kl
+from ppolm.rollout.sampling_base import Tokenizer
 from ppolm.token_attribution import SAPairs, from_dicts
 from ppolm.token_attribution.sa_pairs_io import (
     from_arrow,
@@ -38,20 +38,20 @@ def full(pairs: SAPairs) -> SAPairs:
     return table.with_columns(value=odd)
 
 
-def through_arrow(pairs: SAPairs, tokenizer: TokenizerSetup | None, _folder: Path) -> SAPairs:
+def through_arrow(pairs: SAPairs, tokenizer: Tokenizer | None, _folder: Path) -> SAPairs:
     return from_arrow(to_arrow(pairs), tokenizer)
 
 
-def through_parquet(pairs: SAPairs, tokenizer: TokenizerSetup | None, folder: Path) -> SAPairs:
+def through_parquet(pairs: SAPairs, tokenizer: Tokenizer | None, folder: Path) -> SAPairs:
     to_parquet(pairs, folder / "table.parquet")
     return from_parquet(folder / "table.parquet", tokenizer)
 
 
-def through_pandas(pairs: SAPairs, tokenizer: TokenizerSetup | None, _folder: Path) -> SAPairs:
+def through_pandas(pairs: SAPairs, tokenizer: Tokenizer | None, _folder: Path) -> SAPairs:
     return from_pandas(to_pandas(pairs), tokenizer)
 
 
-Journey = Callable[[SAPairs, "TokenizerSetup | None", Path], SAPairs]
+Journey = Callable[[SAPairs, "Tokenizer | None", Path], SAPairs]
 journeys = pytest.mark.parametrize("journey", [through_arrow, through_parquet, through_pandas])
 
 
