@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,7 @@ from ppolm.config import PPOConfig
 from ppolm.data.prompts import as_prompts
 from ppolm.evaluation.alarms import Limits
 from ppolm.evaluation.evaluator import Evaluator
+from ppolm.evaluation.measurement import Measurement
 from ppolm.evaluation.quality import distinct, quality_metrics, rouge_l, rouge_n
 from ppolm.evaluation.verdict import judge, judge_run
 from ppolm.measures.words import repetition
@@ -95,13 +97,15 @@ def test_measure_gives_every_promised_number_and_repeats_itself(make_config: Mak
     trainer = PPOTrainer(make_config(), reward=spread)
     rows = [{"prompt": prompt, "completion": "some words"} for prompt in PROMPTS]
     evaluator = Evaluator(trainer, as_prompts(rows))
-    metrics = evaluator.measure()
+    measured = evaluator.measure()
+    metrics = measured.metrics
     promised = {"avg_reward", "kl", "entropy", "value_accuracy", "response_length", "repetition", "distinct_1"}
     assert promised | {"distinct_2", "rouge_1", "rouge_l"} <= metrics.keys()
     assert metrics["kl"] == 0
-    assert evaluator.measure() == metrics
+    assert len(measured.scores["reward"]) == len(measured.samples) == len(PROMPTS)
+    assert evaluator.measure() == measured
     trainer.ppo_step(PROMPTS[:4])
-    assert evaluator.measure() != metrics
+    assert evaluator.measure() != measured
 
 
 def test_a_collapsed_run_stops_and_points_to_the_best_policy(make_config: MakeConfig) -> None:
@@ -163,14 +167,16 @@ def test_measuring_counts_its_own_reward_failures_and_leaves_those_of_training_a
 
     trainer = PPOTrainer(make_config(on_reward_error="default"), reward=bad)
     trainer.ppo_step(PROMPTS[:2])
-    assert Evaluator(trainer, as_prompts(PROMPTS)).measure()["reward_failures"] == 5
-    assert trainer.reward_computer.failures == 1
+    assert Evaluator(trainer, as_prompts(PROMPTS)).measure().metrics["reward_failures"] == 5
+    assert trainer.reward_failures == 1
 
 
 def test_an_evaluator_of_ones_own_is_used(make_config: MakeConfig) -> None:
     class Optimist(Evaluator):
-        def measure(self, greedy: bool = False) -> dict[str, float]:
-            return super().measure(greedy) | {"avg_reward": 100.0 + self.trainer.step}
+        def measure(self, greedy: bool = False) -> Measurement:
+            measured = super().measure(greedy)
+            happy = {"avg_reward": 100.0 + self.trainer.step}
+            return dataclasses.replace(measured, metrics=measured.metrics | happy)
 
     config = make_config(eval_every=1, eval_fraction=0.4)
     results = PPOTrainer(config, reward=spread, evaluator=Optimist).train(PROMPTS)

@@ -225,8 +225,9 @@ def test_scores_with_and_without_prompts_agree(texts: list[GeneratedText]) -> No
     def score(prompts: list[str], responses: list[str], answer: list[str]) -> list[float]:
         return [len(p) + 10.0 * len(r) + 100.0 * len(a) for p, r, a in zip(prompts, responses, answer, strict=True)]
 
-    one, two, three = computer(score), computer(score), computer(score)
-    assert one.compute_rewards(texts) == two.compute_rewards(ROWS, texts) == three.compute_rewards(ROWS, RESPONSES)
+    given: list[tuple[Any, ...]] = [(texts,), (ROWS, texts), (ROWS, RESPONSES)]
+    one, two, three = (computer(score).compute_rewards(*arguments) for arguments in given)
+    assert one == two == three
     assert one.components == two.components == three.components
 
 

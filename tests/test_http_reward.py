@@ -174,11 +174,13 @@ def test_endpoint_that_fails_gives_the_default_to_all(endpoint: Endpoint, caplog
     endpoint.answers = [GOOD] + [(503, b"")] * 3 + [GOOD]
     mine = served_by(endpoint, on_error="default", default_reward=-1.0)
     assert mine.compute_rewards(PROMPTS, RESPONSES) == [1.0, 2.5, -3.0]
-    assert mine.compute_rewards(PROMPTS, RESPONSES) == [-1.0] * 3
-    assert mine.failures == 3
+    rewards = mine.compute_rewards(PROMPTS, RESPONSES)
+    assert rewards == [-1.0] * 3
+    assert rewards.failed == 3
     assert "3 of 3 scores set to -1" in caplog.text
-    assert mine.compute_rewards(PROMPTS, RESPONSES) == [1.0, 2.5, -3.0]
-    assert mine.failures == 3
+    rewards = mine.compute_rewards(PROMPTS, RESPONSES)
+    assert rewards == [1.0, 2.5, -3.0]
+    assert rewards.failed == 0
 
 
 def test_endpoint_that_was_never_there_is_an_error_even_with_a_default(endpoint: Endpoint) -> None:

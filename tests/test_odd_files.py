@@ -16,6 +16,7 @@ from ppolm.base_setup.device import resolve_device
 from ppolm.base_setup.model_setup import setup_models
 from ppolm.config import PPOConfig
 from ppolm.errors import ConfigError, ModelError, RewardError, RunFolderError
+from ppolm.ppo_trainer.default_components import DefaultComponents
 from ppolm.ppo_trainer.reward_computer import RewardComputer
 from ppolm.ppo_trainer.run_comparison import read_state
 from ppolm.rewards.function_reward import FunctionReward, load_function
@@ -172,12 +173,22 @@ def test_a_state_file_that_is_none_is_a_damaged_run(tmp_path: Path, text: str) -
 
 
 @pytest.mark.parametrize(
-    "state", [{}, {"kl_coef": None}, {"kl_coef": 1, "normalizer": 7}, {"kl_coef": [], "normalizer": {}}]
+    "state",
+    [
+        {},
+        {"components": None},
+        {"components": {"kl": {"coef": None}}},
+        {"components": {"kl": {"coef": 1}, "reward_computer": 7}},
+        {"components": {"kl": {"coef": []}, "reward_computer": {"normalizer": {}}}},
+        {"components": {"kl": {"coef": 1}, "reward_computer": {"normalizer": 7}}},
+    ],
 )
 def test_a_state_without_its_numbers_is_a_damaged_run(make_config: Any, state: dict[str, Any]) -> None:
     class Trainer:
-        kl = type("KL", (), {"coef": 0.0})()
-        reward_computer = RewardComputer({}, normalize="batch")
+        def components(self) -> dict[str, Any]:
+            nothing: Any = None
+            kl = DefaultComponents(make_config(), nothing).kl()
+            return {"kl": kl, "reward_computer": RewardComputer({}, normalize="batch")}
 
     with pytest.raises(RunFolderError, match="scale of rewards"):
         load_scale_state(Trainer(), state)  # type: ignore[arg-type]

@@ -64,8 +64,8 @@ def test_parity_01_temperature_divides_logits_in_policy_reference_and_update_ali
         expected = (logits / 0.6).log_softmax(-1).gather(-1, actions[:, None])[:, 0]
         assert_rounding(pairs.per_sequence("logprob_policy")[i], expected)
         assert_rounding(pairs.per_sequence("logprob_ref")[i], expected)
-    trainer.model_trainer.train_policy_model(pairs)  # the first update sees the same temperature: nothing has moved
-    assert trainer.model_trainer.metrics["ratio"] == near(1)
+    update = trainer.model_trainer.train_policy_model(pairs)  # at the same temperature: nothing has moved yet
+    assert update.metrics["ratio"] == near(1)
 
 
 def test_parity_02_value_is_read_at_context_minus_1_plus_t_and_reward_at_the_last_token(
@@ -389,8 +389,7 @@ def test_parity_17_first_minibatch_has_ratio_1_clip_fraction_0_and_approx_kl_0(
 ) -> None:
     sft = str(make_sft_adapter(make_config(), tmp_path / "sft")) if with_sft else None
     trainer = PPOTrainer(make_config(sft_adapter=sft, ppo_epochs=1, minibatch_size=4))
-    trainer.model_trainer.train_policy_model(full_table(trainer))
-    metrics = trainer.model_trainer.metrics
+    metrics = trainer.model_trainer.train_policy_model(full_table(trainer)).metrics
     assert metrics["ratio"] == near(1)
     assert metrics["clip_fraction"] == 0
     assert metrics["approx_kl"] == pytest.approx(0, abs=1e-7)
@@ -492,8 +491,8 @@ def test_parity_21_ppo_epochs_stop_when_approx_kl_exceeds_one_and_a_half_target_
             step()
 
         trainer.model_trainer.policy_updater.optimizer.step = counted  # type: ignore[method-assign, assignment]
-        trainer.model_trainer.train_policy_model(pairs)
-        return len(steps), trainer.model_trainer.metrics["early_stop"]
+        update = trainer.model_trainer.train_policy_model(pairs)
+        return len(steps), update.metrics["early_stop"]
 
     assert updates(None) == (12, 0.0)
     stopped, flag = updates(1e-4)

@@ -64,7 +64,7 @@ def tensors(run: Path, step: int = 6) -> dict[str, torch.Tensor]:
     """Every tensor of a checkpoint: adapters, head, optimiser moments and random generators."""
     folder = run / "checkpoints" / f"step-{step:06d}"
     files = sorted(folder.rglob("*.safetensors"))
-    assert len(files) in (6, 9), "with the copy of the best policy, where there are evaluations"
+    assert len(files) in (5, 8), "with the copy of the best policy, where there are evaluations"
     return {f"{file.relative_to(folder)}:{key}": value for file in files for key, value in load_file(file).items()}
 
 

@@ -33,8 +33,9 @@ def test_scores_per_token_have_one_number_for_each_token_eos_included(texts: lis
 
 def test_weighted_sum_of_numbers() -> None:
     both = RewardComputer(wrap(vowels=vowels, lengths=lengths), weights=[2.0, -0.5])
-    assert both.compute_rewards(PROMPTS, ["aloe", "xyz", ""]) == [2 * 3 - 0.5 * 4, -1.5, 0.0]
-    assert both.components == {"vowels": 1.0, "lengths": pytest.approx(7 / 3)}
+    rewards = both.compute_rewards(PROMPTS, ["aloe", "xyz", ""])
+    assert rewards == [2 * 3 - 0.5 * 4, -1.5, 0.0]
+    assert rewards.components == {"vowels": 1.0, "lengths": pytest.approx(7 / 3)}
 
 
 def test_rewards_without_weights_count_equally() -> None:
@@ -95,15 +96,15 @@ def test_bad_score_gives_the_default_and_the_others_keep_theirs(
 ) -> None:
     answer, message = SINGLE_FAULTS[fault]
     mine = computer(fails_on_no_idea(answer), on_error="default", default_reward=-5.0)
-    assert mine.compute_rewards(texts) == [1.0, 1.0, -5.0]
-    assert mine.failures == 1
+    rewards = mine.compute_rewards(texts)
+    assert rewards == [1.0, 1.0, -5.0]
+    assert rewards.failed == 1
     [record] = caplog.records
     assert record.levelno == logging.WARNING
     assert "1 of 3 scores set to -5" in record.getMessage()
     assert message in record.getMessage()
-    assert mine.components == {"mine": pytest.approx(-1.0)}
-    mine.compute_rewards(texts)
-    assert mine.failures == 2
+    assert rewards.components == {"mine": pytest.approx(-1.0)}
+    assert mine.compute_rewards(texts).failed == 1, "each call tells of its own"
 
 
 def test_cause_of_an_error_is_kept(texts: list[GeneratedText]) -> None:
@@ -136,8 +137,9 @@ def test_answer_of_a_wrong_form_gives_the_default_to_all_if_others_were_good(
     answers = [[1.0, 2.0, 3.0], WHOLE_FAULTS[fault][0]]
     mine = computer(lambda *_: answers.pop(0), on_error="default", default_reward=0.5)
     assert mine.compute_rewards(PROMPTS, RESPONSES) == [1.0, 2.0, 3.0]
-    assert mine.compute_rewards(PROMPTS, RESPONSES) == [0.5] * 3
-    assert mine.failures == 3
+    rewards = mine.compute_rewards(PROMPTS, RESPONSES)
+    assert rewards == [0.5] * 3
+    assert rewards.failed == 3
     assert [record.levelno for record in caplog.records] == [logging.ERROR], "a whole call is no bad row"
 
 
@@ -181,8 +183,9 @@ def test_function_that_takes_too_long_is_an_error_and_is_not_asked_again(release
         computer(slow, timeout=0.05).compute_rewards(PROMPTS, RESPONSES)
     mine = computer(slow, timeout=0.05, on_error="default", default_reward=9.0)
     mine.unanswered.clear()  # as if it had been faster before
-    assert mine.compute_rewards(PROMPTS, RESPONSES) == [9.0] * 3
-    assert mine.failures == 3
+    rewards = mine.compute_rewards(PROMPTS, RESPONSES)
+    assert rewards == [9.0] * 3
+    assert rewards.failed == 3
     assert calls == [3, 3]
 
 

@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from ppolm.advantage import AdvantageComp
 from ppolm.base_setup.model_setup import setup_models
 from ppolm.cli.main import run as ppolm
 from ppolm.cli.overopt_command import sweep_one
@@ -555,8 +556,7 @@ def test_metrics_of_a_step_are_its_own(make_config: MakeConfig) -> None:
     """A step whose updates were all skipped, or which trains no policy, repeats no number of the step before."""
     trainer = PPOTrainer(make_config(max_skipped_updates=1000), reward=spread)
     trainer.ppo_step(PROMPTS[:4])
-    whiten = trainer.advantage_comp
-    object.__setattr__(whiten, "gamma", math.nan)
+    trainer.advantage_comp = AdvantageComp(math.nan, 0.95)
     metrics = trainer.ppo_step(PROMPTS[:4])["metrics"]
     assert metrics["skipped_updates"] > 0
     assert not {"entropy", "approx_kl", "policy_grad_norm", "value_grad_norm"} & metrics.keys()

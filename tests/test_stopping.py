@@ -18,7 +18,6 @@ from ppolm.cli.main import run as ppolm
 from ppolm.config import PPOConfig
 from ppolm.ppo_trainer import PPOTrainer
 from ppolm.runs.rollback import Snapshot
-from ppolm.runs.trainer_state import updaters_of
 from ppolm.storage.metrics_log import read_metrics
 from ppolm.storage.stopping import AT_ONCE, Stopped, Stopping
 from ppolm.supervised.supervised_trainer import SupervisedTrainer
@@ -82,10 +81,11 @@ def test_an_abandoned_step_is_undone_to_the_last_bit(make_config: MakeConfig) ->
     trainer = PPOTrainer(make_config(**STATEFUL), reward=spread)
     trainer.ppo_step(PROMPTS[:4])
     before = Snapshot(trainer)
-    kept = [value.clone() for updater in updaters_of(trainer) for value in updater.parameters.values()]
+    models = (trainer.models.policy, trainer.models.value)
+    kept = [value.clone() for model in models for value in model.parameters().values()]
     one = trainer.ppo_step(PROMPTS[:4])
     before.restore(trainer)
-    again = [value for updater in updaters_of(trainer) for value in updater.parameters.values()]
+    again = [value for model in models for value in model.parameters().values()]
     assert all(torch.equal(*pair) for pair in zip(kept, again, strict=True))
     other = trainer.ppo_step(PROMPTS[:4])
     numbers = [{k: v for k, v in step["metrics"].items() if not k.startswith("seconds/")} for step in (one, other)]

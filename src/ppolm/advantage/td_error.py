@@ -1,12 +1,14 @@
 """Temporal-difference errors."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ppolm.advantage.ragged import steps_left
+from ppolm.state import Stateless
 from ppolm.token_attribution import SAPairs, as_sa_pairs
 
 
@@ -21,3 +23,14 @@ def compute_td_errors(sa_pairs: SAPairs | Sequence[Mapping[str, Any]], gamma: fl
     pairs = as_sa_pairs(sa_pairs)
     errors = td_errors(pairs.column("reward"), pairs.column("value"), pairs.offsets, gamma)
     return pairs.with_columns(td_error=errors.float())
+
+
+@dataclass(frozen=True)
+class TDError(Stateless):
+    """How much better a step turned out than the value model had thought."""
+
+    gamma: float
+
+    def compute_td_errors(self, sa_pairs: SAPairs | Sequence[Mapping[str, Any]], gamma: float | None = None) -> SAPairs:
+        """Add ``td_error``, from ``reward`` and ``value``."""
+        return compute_td_errors(sa_pairs, self.gamma if gamma is None else gamma)

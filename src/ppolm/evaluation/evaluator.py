@@ -2,99 +2,98 @@
 
 from __future__ import annotations
 
-import dataclasses
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ppolm.components import Trainer
+from ppolm.config import PPOConfig
 from ppolm.data.prompts import Prompt
 from ppolm.data.same_text import prompt_numbers
 from ppolm.evaluation.alarms import Limits
+from ppolm.evaluation.measurement import Measurement
 from ppolm.evaluation.quality import quality_metrics
+from ppolm.evaluation.table_metrics import table_metrics
 from ppolm.evaluation.verdict import Convergence, Performance, judge
 from ppolm.measures.intervals import mean_error
-from ppolm.ppo_trainer.generator import SequenceGenerator
-from ppolm.ppo_trainer.reward_computer import RewardComputer
-from ppolm.ppo_trainer.step_metrics import table_metrics
-from ppolm.reward_kl import add_kl_to_sa_pairs, adjust_rewards_with_kl
+from ppolm.reward_kl.reward_adjuster import Score
 from ppolm.reward_kl.reward_normalizer import total
-from ppolm.rewards.build import build_reward
+from ppolm.rewards.protocol import failed_scores, reward_components
 from ppolm.rollout.generated_text import sample_rows
-from ppolm.rollout.generator import Generator
-from ppolm.rollout.sampling import Sampling
-
-if TYPE_CHECKING:
-    from ppolm.config import PPOConfig
-    from ppolm.ppo_trainer.ppo_trainer import PPOTrainer
+from ppolm.state import State
+from ppolm.token_attribution import SAPairs
 
 
 class Evaluator:
     """Measures the policy on prompts it is not trained on, and judges the series of measurements."""
 
-    def __init__(self, trainer: PPOTrainer, prompts: Sequence[Prompt]) -> None:
+    def __init__(self, trainer: Trainer, prompts: Sequence[Prompt]) -> None:
         self.trainer, self.prompts = trainer, list(prompts)
         self.limits = limits_of(trainer.config)
-        self.judge = make_judge(trainer)
         self.history: list[dict[str, float]] = []
-        self.samples: list[dict[str, Any]] = []
-        """Prompts, responses and rewards of the last measurement."""
-        self.scores: dict[str, list[float]] = {}
-        """Per response of the last measurement: ``reward``, and ``judge`` if there is one."""
         self.first_scores: dict[str, list[float]] = {}
-        """The same of the first evaluation, with which later ones are compared prompt by prompt."""
+        """The scores of the first evaluation, with which later ones are compared prompt by prompt."""
         self.clusters = prompt_numbers([prompt.content for prompt in self.prompts])
         """Which prompts are the same: their responses are one piece of evidence."""
 
-    def measure(self, greedy: bool = False) -> dict[str, float]:
+    def measure(self, greedy: bool = False) -> Measurement:
         """Reward, KL, entropy, value accuracy and text quality on the held-out prompts, sampled or most likely.
 
         The rollout has its own generator with a fixed seed, and nothing of the training state is touched: a run with
         evaluations trains exactly as one without.
         """
-        trainer, config = self.trainer, self.trainer.config
-        sampling = dataclasses.replace(Sampling.of(config), greedy=greedy)
-        generator = Generator(
-            trainer.generator.engine, trainer.models.setup, sampling, config.eval_seed, samples_per_prompt=1
-        )
-        pairs, texts = SequenceGenerator(generator, trainer.attributor).generate_sequences(self.prompts)
-        rewarder = trainer.reward_computer
-        failures, components = rewarder.failures, rewarder.components
-        rewards = rewarder.compute_rewards(self.prompts, texts)
-        parts = {f"reward/{name}": value for name, value in rewarder.components.items()}
-        failed, rewarder.failures, rewarder.components = rewarder.failures - failures, failures, components
-        scores = rewarder.normalize_rewards(rewards, pairs.ended, update=False)
-        pairs = add_kl_to_sa_pairs(pairs, config.kl_estimator)
-        pairs = adjust_rewards_with_kl(pairs, scores, trainer.kl.reward_coef, config.whiten_rewards)
+        trainer = self.trainer
+        texts, logprobs = trainer.generator.fork(trainer.config.eval_seed, greedy).generate(self.prompts)
+        pairs = trainer.attributor.extract_pairs(texts, logprobs)
+        rewards = trainer.reward_computer.compute_rewards(self.prompts, texts)
+        scores = trainer.reward_computer.normalize_rewards(rewards, pairs.ended, update=False)
+        pairs = trainer.kl_divergence.add_kl_to_sa_pairs(pairs)
+        pairs = trainer.reward_adjuster.adjust_rewards_with_kl(pairs, scores, trainer.kl.reward_coef)
         pairs = trainer.value_adder.add_values_to_sa_pairs(pairs)
         pairs = trainer.advantage_comp.add_advantages(pairs)
-        entropy = trainer.models.policy.entropies(pairs.sequences, config.temperature, config.microbatch_tokens)
-        metrics: dict[str, float] = {"step": trainer.step, "reward_failures": failed} | table_metrics(
-            pairs, rewards, config.value_target
-        )
-        metrics |= parts if len(parts) > 1 else {}
-        metrics["num_prompts"] = len(set(self.clusters.tolist()))
-        metrics["entropy"] = float(entropy.double().mean())
-        metrics["reference_surprise"] = -float(pairs.column("logprob_ref").double().mean())
-        self.scores = {"reward": [total(reward) for reward in rewards]}
-        if self.judge is not None:
-            judged = self.scores["judge"] = [total(score) for score in self.judge.compute_rewards(self.prompts, texts)]
+        metrics = self._table_metrics(pairs, rewards)
+        found = {"reward": [total(reward) for reward in rewards]}
+        if trainer.judge is not None:
+            judged = found["judge"] = [total(score) for score in trainer.judge.compute_rewards(self.prompts, texts)]
             metrics |= {"judge": statistics.fmean(judged), "judge_std": statistics.pstdev(judged)}
         for name, first in self.first_scores.items():
-            change = np.subtract(self.scores[name], first)
-            metrics[f"{name}_gain_error"] = mean_error(change, self.clusters)
-        self.samples = sample_rows(texts, rewards)
-        return metrics | quality_metrics(texts, [prompt.reference for prompt in self.prompts])
+            metrics[f"{name}_gain_error"] = mean_error(np.subtract(found[name], first), self.clusters)
+        metrics |= quality_metrics(texts, [prompt.reference for prompt in self.prompts])
+        return Measurement(metrics, found, sample_rows(texts, rewards))
 
-    def evaluate(self, metrics: Mapping[str, float]) -> tuple[Performance, Convergence]:
-        """Add a measurement (at least ``avg_reward``) to the series and judge it."""
-        if "avg_reward" not in metrics:
-            raise ValueError(f"evaluate needs 'avg_reward' among the metrics; it got: {', '.join(metrics) or 'none'}")
+    def _table_metrics(self, pairs: SAPairs, rewards: Sequence[Score]) -> dict[str, float]:
+        """What the table of an evaluation says, and what the policy itself says of it."""
+        policy, config = self.trainer.models.policy, self.trainer.config
+        entropy = policy.entropies(pairs.sequences, config.temperature, config.microbatch_tokens)
+        return {
+            "step": self.trainer.step,
+            "reward_failures": failed_scores(rewards),
+            **table_metrics(pairs, rewards, config.value_target),
+            **reward_components(rewards),
+            "num_prompts": len(set(self.clusters.tolist())),
+            "entropy": float(entropy.double().mean()),
+            "reference_surprise": -float(pairs.column("logprob_ref").double().mean()),
+        }
+
+    def evaluate(self, metrics: Measurement | Mapping[str, float]) -> tuple[Performance, Convergence]:
+        """Add a measurement, or its metrics (at least ``avg_reward``), to the series and judge it."""
+        measured = metrics if isinstance(metrics, Measurement) else Measurement(dict(metrics))
+        if "avg_reward" not in measured.metrics:
+            named = ", ".join(measured.metrics) or "none"
+            raise ValueError(f"evaluate needs 'avg_reward' among the metrics; it got: {named}")
         if not self.history:
-            self.first_scores = self.scores
-        self.history.append(dict(metrics))
+            self.first_scores = measured.scores
+        self.history.append(dict(measured.metrics))
         return judge(self.history, self.limits)
+
+    def state_dict(self) -> State:
+        """The series of evaluations, and what the first one scored."""
+        return {"history": self.history, "first_scores": self.first_scores}
+
+    def load_state_dict(self, state: State) -> None:
+        """Continue a series."""
+        self.history, self.first_scores = list(state["history"]), dict(state["first_scores"])
 
 
 def limits_of(config: PPOConfig) -> Limits:
@@ -108,12 +107,3 @@ def limits_of(config: PPOConfig) -> Limits:
         length_ratio=config.collapse_length,
         judge_drop=config.judge_drop,
     )
-
-
-def make_judge(trainer: PPOTrainer) -> RewardComputer | None:
-    """The configured judge, held to the same checks as a reward."""
-    name = trainer.config.judge
-    if name is None:
-        return None
-    reward = build_reward(name, trainer.config, trainer.models.ensemble or trainer.models.reward)
-    return RewardComputer({name: reward}, on_error=trainer.config.on_reward_error)

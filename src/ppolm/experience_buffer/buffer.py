@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from ppolm.state import State
 from ppolm.token_attribution import SAPairs, as_sa_pairs
 
 log = logging.getLogger(__name__)
@@ -62,6 +63,15 @@ class ExperienceBuffer:
         self.tables = [*self.tables, as_sa_pairs(data)][-self.max_rollouts :]
         self._make_room()
         return BatchedData(SAPairs.concat(self.tables))
+
+    def state_dict(self) -> State:
+        """The tables that a later step trains on again, and what was evicted so far."""
+        again = self.max_rollouts - 1
+        return {"evicted_tokens": self.evicted_tokens, "tables": self.tables[-again:] if again else []}
+
+    def load_state_dict(self, state: State) -> None:
+        """Continue with saved tables."""
+        self.tables, self.evicted_tokens = list(state["tables"]), int(state["evicted_tokens"])
 
     def _make_room(self) -> None:
         over = len(self) - self.capacity

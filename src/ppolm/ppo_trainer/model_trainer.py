@@ -10,13 +10,15 @@ import torch
 from torch import Tensor
 
 from ppolm.batches.sequences import Microbatch
+from ppolm.components import KLCoefficient
 from ppolm.config import PPOConfig
 from ppolm.experience_buffer import BatchedData
 from ppolm.models import PolicyModel, ValueModel
 from ppolm.models.base_model import BaseModel
-from ppolm.reward_kl.kl_controller import KLController
 from ppolm.reward_kl.kl_divergence import estimate_kl
+from ppolm.state import State
 from ppolm.token_attribution import SAPairs, as_sa_pairs
+from ppolm.training.mean_loss import MeanLoss
 from ppolm.training.policy_loss import ppo_clip_loss
 from ppolm.training.policy_ratio import approx_kl, is_clipped, policy_ratio
 from ppolm.training.running_means import DeferredMeans, RunningMeans
@@ -30,14 +32,9 @@ Data = BatchedData | SAPairs | Sequence[Mapping[str, Any]]
 class ModelTrainer:
     """Trains policy and value model on tables with targets, each with its own optimiser."""
 
-    def __init__(self, policy: PolicyModel, value: ValueModel, config: PPOConfig, kl: KLController) -> None:
+    def __init__(self, policy: PolicyModel, value: ValueModel, config: PPOConfig, kl: KLCoefficient) -> None:
         self.policy, self.value, self.config, self.kl = policy, value, config, kl
         self.random = torch.Generator().manual_seed(config.seed)
-        self.metrics: dict[str, float] = {}
-        """Means over the updates since ``set_step``."""
-        self.mismatch = 0.0
-        """Largest |log π_new − log π_old| of the last policy update. In the first update of a step nothing has moved
-        yet: what is not 0 there is rounding between the pass that gave ``logprob_policy`` and this one."""
 
         def updater(name: str, model: BaseModel, rate: float) -> Updater:
             rules = (config.adam_eps, config.weight_decay, config.max_grad_norm, config.max_skipped_updates)
@@ -47,41 +44,58 @@ class ModelTrainer:
         self.value_updater = updater("value", value, config.value_learning_rate)
 
     def set_step(self, step: int, total_steps: int | None) -> None:
-        """Begin PPO step ``step`` (from 0): both learning rates, and no metrics yet."""
-        self.metrics = {}
+        """Begin PPO step ``step`` (from 0): both learning rates."""
         factor = learning_rate_factor(step, total_steps, self.config.lr_schedule, self.config.warmup_steps)
         self.policy_updater.set_learning_rate(factor)
         self.value_updater.set_learning_rate(factor)
 
-    def train_policy_model(self, sa_pairs: Data) -> float:
-        """PPO epochs over minibatches of the policy; the mean loss. Stops early when ``target_kl`` is passed."""
-        means = RunningMeans()
-        self.metrics["early_stop"] = 0.0
-        for pairs in self._minibatches(sa_pairs):
-            update = self._policy_update(pairs)
-            means.add(update, weight=len(pairs))
-            if "first_mismatch" not in self.metrics:
-                self.metrics["first_mismatch"] = self.mismatch
-            if self._too_far(update):
-                self.metrics["early_stop"] = 1.0
-                break
-        self.metrics |= means.means()
-        return means.mean("policy_loss")
+    def train_policy_model(self, sa_pairs: Data) -> MeanLoss:
+        """PPO epochs over minibatches of the policy; the mean loss. Stops early when ``target_kl`` is passed.
 
-    def train_value_model(self, sa_pairs: Data) -> float:
+        In the first update nothing has moved yet. What its ``first_mismatch`` has above 0 is rounding between the pass
+        that gave ``logprob_policy`` and this one.
+        """
+        means, first, early_stop = RunningMeans(), dict[str, float](), 0.0
+        for pairs in self._minibatches(sa_pairs):
+            update, mismatch = self._policy_update(pairs)
+            means.add(update, weight=len(pairs))
+            first.setdefault("first_mismatch", mismatch)
+            if self._too_far(update):
+                early_stop = 1.0
+                break
+        return MeanLoss(means.mean("policy_loss"), {"early_stop": early_stop, **first, **means.means()})
+
+    def train_value_model(self, sa_pairs: Data) -> MeanLoss:
         """PPO epochs over minibatches of the value model; the mean loss."""
         means = RunningMeans()
         for pairs in self._minibatches(sa_pairs):
             means.add(self._value_update(pairs), weight=len(pairs))
-        self.metrics |= means.means()
-        return means.mean("value_loss")
+        return MeanLoss(means.mean("value_loss"), means.means())
 
     def train_step(self, batch: Data) -> tuple[float, float]:
         """One update of each model on the whole batch: policy loss and value loss."""
         pairs = _pairs(batch)
-        policy, value = self._policy_update(pairs), self._value_update(pairs)
-        self.metrics |= policy | value
+        (policy, _), value = self._policy_update(pairs), self._value_update(pairs)
         return policy.get("policy_loss", math.nan), value.get("value_loss", math.nan)
+
+    def metrics(self) -> dict[str, float]:
+        """Learning rates of the step, and updates that were skipped so far."""
+        return {
+            "learning_rate": self.policy_updater.learning_rate,
+            "value_learning_rate": self.value_updater.learning_rate,
+            "skipped_updates": self.policy_updater.skipped + self.value_updater.skipped,
+        }
+
+    def state_dict(self) -> State:
+        """Both optimisers, and where the order of minibatches is drawn from."""
+        updaters = {updater.name: updater.state_dict() for updater in (self.policy_updater, self.value_updater)}
+        return {**updaters, "random": self.random.get_state()}
+
+    def load_state_dict(self, state: State) -> None:
+        """Continue from a checkpoint."""
+        for updater in (self.policy_updater, self.value_updater):
+            updater.load_state_dict(state[updater.name])
+        self.random.set_state(state["random"])
 
     def _minibatches(self, data: Data) -> Iterator[SAPairs]:
         batch = BatchedData(_pairs(data))
@@ -91,7 +105,8 @@ class ModelTrainer:
     def _microbatches(self, model: BaseModel, pairs: SAPairs) -> Iterator[Microbatch]:
         return model.microbatches(pairs.sequences, self.config.microbatch_tokens)
 
-    def _policy_update(self, pairs: SAPairs) -> dict[str, float]:
+    def _policy_update(self, pairs: SAPairs) -> tuple[dict[str, float], float]:
+        """The means of one update, and the largest |log π_new − log π_old| before it."""
         config, sums, count = self.config, DeferredMeans(), len(pairs)
         clip_high = config.clip_epsilon if config.clip_epsilon_high is None else config.clip_epsilon_high
         self.policy.activate(trainable=True)
@@ -118,10 +133,10 @@ class ModelTrainer:
             return config.target_kl is not None and self._too_far(sums.means())  # nothing is read without need
 
         norm = self.policy_updater.update(self._microbatches(self.policy, pairs), loss, veto)
-        self.mismatch = sums.largest("mismatch")
+        mismatch = sums.largest("mismatch")
         if norm is None:
-            return sums.means() if self._too_far(sums.means()) else {}
-        return sums.means() | {"policy_grad_norm": norm}
+            return (sums.means() if self._too_far(sums.means()) else {}), mismatch
+        return sums.means() | {"policy_grad_norm": norm}, mismatch
 
     def _too_far(self, update: Mapping[str, float]) -> bool:
         """Whether the policy has left the rollout's policy by more than 1.5 times ``target_kl``."""

@@ -3,38 +3,49 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
-from ppolm.advantage import AdvantageComp
+from ppolm.advantage.advantage_comp import AdvantageComp, Advantages, Returns, TDErrors
 from ppolm.base_setup.model_setup import Models, setup_models
+from ppolm.components import (
+    Adjuster,
+    AdvantageEstimator,
+    Attributor,
+    Buffer,
+    KLCoefficient,
+    KLEstimator,
+    PolicyAndValueTrainer,
+    Rewarder,
+    TextGenerator,
+    ValueEstimator,
+)
 from ppolm.config import PPOConfig
 from ppolm.data.prompts import Prompt, as_prompts
+from ppolm.evaluation.evaluator import Evaluator
 from ppolm.experience_buffer import ExperienceBuffer
+from ppolm.ppo_trainer.default_components import DefaultComponents
 from ppolm.ppo_trainer.generator import SequenceGenerator
 from ppolm.ppo_trainer.model_trainer import ModelTrainer
 from ppolm.ppo_trainer.reward_computer import RewardComputer
 from ppolm.ppo_trainer.step_metrics import Stopwatch, step_metrics
 from ppolm.ppo_trainer.value_adder import ValueAdder
-from ppolm.reward_kl import add_kl_to_sa_pairs, adjust_rewards_with_kl
+from ppolm.reward_kl import KLDivergence, RewardAdjuster
 from ppolm.reward_kl.kl_controller import KLController
-from ppolm.rewards.build import build_rewards, named_rewards
+from ppolm.rewards.build import named_rewards
+from ppolm.rewards.protocol import failed_scores
 from ppolm.rollout.generator import Generator
-from ppolm.rollout.sampling import Sampling
+from ppolm.runs.results import TrainingResults
+from ppolm.runs.training_run import TrainingRun, claim_run
+from ppolm.state import Stateful
 from ppolm.token_attribution.token_attribution import TokenAttributor
-
-if TYPE_CHECKING:
-    from ppolm.evaluation.evaluator import Evaluator
-    from ppolm.runs.results import TrainingResults
-
-log = logging.getLogger(__name__)
+from ppolm.training.mean_loss import MeanLoss
 
 
 class PPOTrainer:
-    """Coordinates all components. Each can be replaced by passing another one with the same methods."""
+    """Coordinates all components. Each can be replaced: see ``ppolm.components`` for what it has to do."""
 
     def __init__(
         self,
@@ -42,13 +53,19 @@ class PPOTrainer:
         *,
         reward: Any = None,
         models: Models | None = None,
-        generator: Generator | None = None,
-        attributor: TokenAttributor | None = None,
-        reward_computer: RewardComputer | None = None,
-        value_adder: ValueAdder | None = None,
-        advantage_comp: AdvantageComp | None = None,
-        buffer: ExperienceBuffer | None = None,
-        model_trainer: ModelTrainer | None = None,
+        generator: TextGenerator | None = None,
+        attributor: Attributor | None = None,
+        kl: KLCoefficient | None = None,
+        kl_divergence: KLEstimator | None = None,
+        reward_computer: Rewarder | None = None,
+        reward_adjuster: Adjuster | None = None,
+        value_adder: ValueEstimator | None = None,
+        td_error: TDErrors | None = None,
+        gae_advantage: Advantages | None = None,
+        return_calculator: Returns | None = None,
+        advantage_comp: AdvantageEstimator | None = None,
+        buffer: Buffer | None = None,
+        model_trainer: PolicyAndValueTrainer | None = None,
         evaluator: Callable[[PPOTrainer, Sequence[Prompt]], Evaluator] | None = None,
     ) -> None:
         """``reward`` takes the place of the configured one: ``(prompts, responses, **columns)``, or several by name.
@@ -56,58 +73,58 @@ class PPOTrainer:
         ``evaluator`` makes an Evaluator of this trainer and the held-out prompts, once ``train`` knows them.
         """
         config = config.anchored()  # what is noted with a run is found from any folder
-        if reward is not None:
-            reward = named_rewards(reward)
-            config = dataclasses.replace(config, reward=tuple(reward))
-        self.models = models or setup_models(config)
+        own = None if reward is None else named_rewards(reward)
+        if own is not None:
+            config = dataclasses.replace(config, reward=tuple(own))
+        self.models = models = models or setup_models(config)
         # What was computed with is noted with the run, and not only that it was left open.
-        self.config = config = dataclasses.replace(config, dtype=self.models.setup.precision["weights"])
-        setup, policy, sft, value = self.models.setup, self.models.policy, self.models.sft, self.models.value
-        budget = config.microbatch_tokens
-        kl = KLController(config.kl_coef, config.kl_placement, config.adaptive_kl, config.kl_target, config.kl_horizon)
-        self.kl = kl if model_trainer is None else model_trainer.kl
-        self.generator = generator or Generator(
-            policy, setup, Sampling.of(config), config.seed, config.samples_per_prompt
-        )
-        # Older rollouts in the update would hide how far sampler and scorer are apart.
-        watched = config.recompute_logprobs != "auto" or config.replay_rollouts == 1
-        recompute = config.recompute_logprobs if watched else "always"
-        self.attributor = attributor or TokenAttributor(policy, sft, config.temperature, budget, recompute)
+        self.config = config = dataclasses.replace(config, dtype=models.setup.precision["weights"])
+        made = DefaultComponents(config, models, own)
+        # An attribute has the type of our own component; another one need only do what its protocol says. An empty
+        # buffer is false, and still the one to use.
+        self.generator = cast(Generator, made.generator() if generator is None else generator)
+        self.attributor = cast(TokenAttributor, made.attributor() if attributor is None else attributor)
         self.sequence_generator = SequenceGenerator(self.generator, self.attributor)
-        self.reward_computer = reward_computer or RewardComputer(
-            build_rewards(config, self.models.ensemble or self.models.reward, reward),
-            config.reward_weights,
-            config.normalize_rewards,
-            config.missing_eos_penalty,
-            config.on_reward_error,
-            config.default_reward,
+        if kl is None and isinstance(model_trainer, ModelTrainer):
+            kl = model_trainer.kl  # rewards and loss share one coefficient
+        self.kl = cast(KLController, made.kl() if kl is None else kl)
+        self.kl_divergence = cast(KLDivergence, made.kl_divergence() if kl_divergence is None else kl_divergence)
+        self.reward_computer = cast(
+            RewardComputer, made.reward_computer() if reward_computer is None else reward_computer
         )
-        self.value_adder = value_adder or ValueAdder(value, budget)
-        self.advantage_comp = advantage_comp or AdvantageComp(config.gamma, config.lam, config.whiten_advantages)
-        # An empty buffer is false, and still the one to use.
-        self.buffer = ExperienceBuffer(config.buffer_capacity, config.replay_rollouts) if buffer is None else buffer
-        self.model_trainer = model_trainer or ModelTrainer(policy, value, config, self.kl)
+        self.reward_adjuster = cast(
+            RewardAdjuster, made.reward_adjuster() if reward_adjuster is None else reward_adjuster
+        )
+        self.value_adder = cast(ValueAdder, made.value_adder() if value_adder is None else value_adder)
+        stages = (td_error, gae_advantage, return_calculator)
+        self.advantage_comp = cast(
+            AdvantageComp, made.advantage_comp(*stages) if advantage_comp is None else advantage_comp
+        )
+        self.buffer = cast(ExperienceBuffer, made.buffer() if buffer is None else buffer)
+        self.model_trainer = cast(ModelTrainer, made.model_trainer(self.kl) if model_trainer is None else model_trainer)
         self.make_evaluator = evaluator
         self.step = 0
         self.total_steps: int | None = None
         """PPO steps of the whole run, once ``train`` knows them; the learning-rate schedule ends there."""
-        if reward is None and reward_computer is None and self.models.reward and not self.models.reward.trained:
-            log.warning(
-                "The reward model is untrained: its scores are arbitrary. Set reward_model to a trained one, or pass a "
-                "reward function."
-            )
+        self.reward_failures = 0
+        """Scores of training that were replaced by default_reward so far."""
+
+    @cached_property
+    def judge(self) -> Rewarder | None:
+        """The reward that evaluations measure and training never sees; made when the first evaluation asks for it."""
+        return DefaultComponents(self.config, self.models).judge()
 
     def ppo_step(self, prompts: Sequence[Any]) -> dict[str, Any]:
         """One complete PPO step: roll out, score, estimate advantages, update both models."""
-        config, prompts, clock = self.config, as_prompts(prompts), Stopwatch()
+        prompts, clock = as_prompts(prompts), Stopwatch()
         self.model_trainer.set_step(self.step, self.total_steps)
         with clock("generate"):
             sa_pairs, texts = self.sequence_generator.generate_sequences(prompts)
         with clock("reward"):
             rewards = self.reward_computer.compute_rewards(prompts, texts)
             scores = self.reward_computer.normalize_rewards(rewards, sa_pairs.ended)
-        sa_pairs = add_kl_to_sa_pairs(sa_pairs, config.kl_estimator)
-        sa_pairs = adjust_rewards_with_kl(sa_pairs, scores, self.kl.reward_coef, config.whiten_rewards)
+        sa_pairs = self.kl_divergence.add_kl_to_sa_pairs(sa_pairs)
+        sa_pairs = self.reward_adjuster.adjust_rewards_with_kl(sa_pairs, scores, self.kl.reward_coef)
         with clock("value"):
             sa_pairs = self.value_adder.add_values_to_sa_pairs(sa_pairs)
         sa_pairs = self.advantage_comp.add_advantages(sa_pairs)  # TD errors, GAE, reward-to-go
@@ -115,9 +132,10 @@ class PPOTrainer:
         with clock("train_value"):
             value_loss = self.model_trainer.train_value_model(batch)
         with clock("train_policy"):
-            warming_up = self.step < config.value_warmup_steps
-            policy_loss = math.nan if warming_up else self.model_trainer.train_policy_model(batch)
+            warming_up = self.step < self.config.value_warmup_steps
+            policy_loss = MeanLoss() if warming_up else self.model_trainer.train_policy_model(batch)
         self.step += 1
+        self.reward_failures += failed_scores(rewards)
         metrics = step_metrics(self, sa_pairs, rewards, policy_loss, value_loss) | clock.seconds
         self.kl.observe(metrics["kl"], sa_pairs.num_sequences)
         self.attributor.observe(metrics["sampler_mismatch"])
@@ -128,6 +146,21 @@ class PPOTrainer:
             "policy_loss": policy_loss,
             "sa_pairs": sa_pairs,
             "metrics": metrics,
+        }
+
+    def components(self) -> Mapping[str, Stateful]:
+        """Every component by name: what a checkpoint keeps, and what an abandoned step restores."""
+        return {
+            "generator": self.generator,
+            "attributor": self.attributor,
+            "kl": self.kl,
+            "kl_divergence": self.kl_divergence,
+            "reward_computer": self.reward_computer,
+            "reward_adjuster": self.reward_adjuster,
+            "value_adder": self.value_adder,
+            "advantage_comp": self.advantage_comp,
+            "buffer": self.buffer,
+            "model_trainer": self.model_trainer,
         }
 
     def train(
@@ -141,11 +174,9 @@ class PPOTrainer:
         """PPO steps over the prompts, in a run folder, with evaluation, checkpoints and early stop.
 
         Without ``eval_prompts`` a share of the prompts is held out (``eval_fraction``). ``resume`` is a run folder, or
-        one of its checkpoints, to go on from. Ctrl-C or SIGTERM ends it with ``Stopped``, a KeyboardInterrupt, once all
+        one of its checkpoints, to continue. Ctrl-C or SIGTERM ends it with ``Stopped``, a KeyboardInterrupt, once all
         finished steps are saved.
         """
-        from ppolm.runs.training_run import TrainingRun, claim_run
-
         epochs = self.config.num_epochs if num_epochs is None else num_epochs
         with claim_run(self.config, resume) as claim:
             return TrainingRun(self, prompts, epochs, eval_prompts, resume, claim).run()

@@ -14,8 +14,9 @@ from ppolm.reward_kl.reward_adjuster import Score
 from ppolm.reward_kl.reward_normalizer import RewardNormalizer, total
 from ppolm.rewards.build import weighted_sum
 from ppolm.rewards.function_reward import FunctionReward
-from ppolm.rewards.protocol import Reward, scores_or_errors
+from ppolm.rewards.protocol import Reward, Rewards, scores_or_errors
 from ppolm.rollout.generated_text import GeneratedText
+from ppolm.state import State
 
 log = logging.getLogger(__name__)
 
@@ -41,10 +42,6 @@ class RewardComputer:
         self.normalizer = RewardNormalizer(normalize)
         self.missing_eos_penalty = missing_eos_penalty
         self.on_error, self.default_reward = on_error, default_reward
-        self.components: dict[str, float] = {}
-        """Mean of each reward in the last call, before weighting."""
-        self.failures = 0
-        """Scores replaced by default_reward so far."""
         self.unanswered = dict.fromkeys(self.rewards, 0)
         """Failed scores of each reward that has not given a single good one yet."""
 
@@ -55,20 +52,21 @@ class RewardComputer:
             if isinstance(reward, FunctionReward):
                 reward.expect_columns(names)
 
-    def compute_rewards(self, prompts: Sequence[Any], texts: Sequence[str] | None = None) -> list[Score]:
+    def compute_rewards(self, prompts: Sequence[Any], texts: Sequence[str] | None = None) -> Rewards:
         """A score per response. Responses of a Generator know their prompts, so ``compute_rewards(texts)`` will do."""
         if texts is None:
             prompts, texts = (), prompts
         contents, columns = _prompts_of(prompts, texts)
-        parts = [self._scores(name, reward, contents, texts, columns) for name, reward in self.rewards.items()]
-        self.components = {
-            name: sum(map(total, part)) / len(part) for name, part in zip(self.rewards, parts, strict=True)
-        }
-        return [weighted_sum(scores, self.weights) for scores in zip(*parts, strict=True)]
+        found = {name: self._scores(name, reward, contents, texts, columns) for name, reward in self.rewards.items()}
+        means = {name: sum(map(total, scores)) / len(scores) for name, (scores, _) in found.items()}
+        parts = (scores for scores, _ in found.values())
+        sums = [weighted_sum(scores, self.weights) for scores in zip(*parts, strict=True)]
+        return Rewards(sums, means, failed=sum(failed for _, failed in found.values()))
 
     def _scores(
         self, name: str, reward: Reward, prompts: list[Any], texts: Sequence[str], columns: dict[str, list[Any]]
-    ) -> list[Score]:
+    ) -> tuple[list[Score], int]:
+        """The scores of one reward, and how many of them are ``default_reward``."""
         answers = scores_or_errors(reward, name, prompts, texts, columns)
         errors = [answer for answer in answers if isinstance(answer, RewardError)]
         if errors and self.on_error == "raise":
@@ -79,10 +77,10 @@ class RewardComputer:
         elif name in self.unanswered:
             self._refuse_silence(name, errors)
         if errors:
-            self.failures += len(errors)
             level = logging.ERROR if len(errors) == len(answers) > 1 else logging.WARNING
             log.log(level, "%d of %d scores set to %g: %s", len(errors), len(answers), self.default_reward, errors[0])
-        return [self.default_reward if isinstance(answer, RewardError) else answer for answer in answers]
+        scores = [self.default_reward if isinstance(answer, RewardError) else answer for answer in answers]
+        return scores, len(errors)
 
     def _refuse_silence(self, name: str, errors: Sequence[RewardError]) -> None:
         """Raise for a reward that has only failed since the start: that is no bad row, and all would be the default."""
@@ -106,6 +104,14 @@ class RewardComputer:
             score if has_eos else weighted_sum([score, -self.missing_eos_penalty], [1.0, 1.0])
             for score, has_eos in zip(scores, ended.tolist(), strict=True)
         ]
+
+    def state_dict(self) -> State:
+        """The statistics that scores are normalised with."""
+        return {"normalizer": self.normalizer.state_dict()}
+
+    def load_state_dict(self, state: State) -> None:
+        """Continue with saved statistics."""
+        self.normalizer.load_state_dict(state["normalizer"])
 
 
 def _prompts_of(prompts: Sequence[Any], texts: Sequence[str]) -> tuple[list[Any], dict[str, list[Any]]]:

@@ -7,31 +7,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from ppolm.data.prompts import Prompt
 from ppolm.errors import RunFolderError
 from ppolm.evaluation.evaluator import Evaluator
+from ppolm.evaluation.measurement import Measurement
 from ppolm.measures.intervals import Interval, cluster_interval
 from ppolm.messages import reason
 from ppolm.ppo_trainer.ppo_trainer import PPOTrainer
 from ppolm.runs.resume import find_best, find_checkpoint
 from ppolm.runs.run_folder import read_run_config
 from ppolm.runs.trainer_state import load_scale_state
-
-if TYPE_CHECKING:
-    from ppolm.data.prompts import Prompt
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """One policy on some prompts."""
-
-    metrics: dict[str, float]
-    scores: dict[str, list[float]]
-    """Per response: ``reward``, and ``judge`` if the run has one."""
-    samples: list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -89,9 +78,9 @@ class RunComparison:
         evaluator = Evaluator(self.trainer, prompts)
 
         def measure(most_likely: bool) -> Measurement:
-            metrics = evaluator.measure(most_likely)
+            measured = evaluator.measure(most_likely)
             tick()
-            return Measurement(metrics, evaluator.scores, evaluator.samples)
+            return measured
 
         before = [measure(most_likely) for most_likely in greedy]  # the untrained policy is the reference
         for measurement in before:

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from ppolm.batches.sequences import TokenSequences
 from ppolm.models import ValueModel
+from ppolm.state import Stateless
 from ppolm.token_attribution import SAPairs, as_sa_pairs
 
 
-class ValueAdder:
+class ValueAdder(Stateless):
     """Asks the value model what each state is worth."""
 
     def __init__(self, value_model: ValueModel, token_budget: int) -> None:

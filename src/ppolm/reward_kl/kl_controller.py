@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ppolm.state import State
+
 
 def adapt_kl_coef(kl_coef: float, kl: float, target: float, num_sequences: int, horizon: int) -> float:
     """β ← β · (1 + clip(KL/target − 1, ±0.2) · min(n / horizon, 1)); KL is the mean over sequences of their summed KL.
@@ -39,3 +41,11 @@ class KLController:
         """Adapt to the KL of a step, if adaptive."""
         if self.adaptive:
             self.coef = adapt_kl_coef(self.coef, kl, self.target, num_sequences, self.horizon)
+
+    def state_dict(self) -> State:
+        """The coefficient."""
+        return {"coef": self.coef}
+
+    def load_state_dict(self, state: State) -> None:
+        """Continue with a saved coefficient."""
+        self.coef = float(state["coef"])

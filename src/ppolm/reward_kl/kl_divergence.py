@@ -1,10 +1,12 @@
 """Per-token KL between the policy and its reference, estimated from the sampled tokens (Schulman 2020)."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
+from ppolm.state import Stateless
 from ppolm.token_attribution import SAPairs, as_sa_pairs
 
 
@@ -28,3 +30,14 @@ def add_kl_to_sa_pairs(sa_pairs: SAPairs | Sequence[Mapping[str, Any]], estimato
     """Add ``kl``, from ``logprob_policy`` and ``logprob_ref``."""
     pairs = as_sa_pairs(sa_pairs)
     return pairs.with_columns(kl=estimate_kl(pairs.column("logprob_policy"), pairs.column("logprob_ref"), estimator))
+
+
+@dataclass(frozen=True)
+class KLDivergence(Stateless):
+    """How far the policy has moved from its reference, token by token."""
+
+    estimator: str = "k1"
+
+    def add_kl_to_sa_pairs(self, sa_pairs: SAPairs | Sequence[Mapping[str, Any]]) -> SAPairs:
+        """Add ``kl``, from ``logprob_policy`` and ``logprob_ref``."""
+        return add_kl_to_sa_pairs(sa_pairs, self.estimator)

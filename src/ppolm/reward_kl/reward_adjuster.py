@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from ppolm.errors import RewardError
 from ppolm.reward_kl.whitening import whiten
+from ppolm.state import Stateless
 from ppolm.token_attribution import SAPairs, as_sa_pairs
 
 Score = float | Sequence[float]
@@ -45,3 +47,16 @@ def adjust_rewards_with_kl(
     score = place_scores(rewards, pairs.offsets)
     reward = score - kl_coef * pairs.column("kl")
     return pairs.with_columns(score=score, reward=whiten(reward, keep_mean=True) if whiten_rewards else reward)
+
+
+@dataclass(frozen=True)
+class RewardAdjuster(Stateless):
+    """Takes the KL penalty off the rewards, so that the policy stays near its reference."""
+
+    whiten_rewards: bool = False
+
+    def adjust_rewards_with_kl(
+        self, sa_pairs: SAPairs | Sequence[Mapping[str, Any]], rewards: Sequence[Score], kl_coef: float
+    ) -> SAPairs:
+        """Add ``score`` and ``reward``: r_t = score_t − β · kl_t, from ``kl``."""
+        return adjust_rewards_with_kl(sa_pairs, rewards, kl_coef, self.whiten_rewards)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ppolm.data.prompts import preview
@@ -22,6 +22,28 @@ class Reward(Protocol):
 
     def __call__(self, prompts: Sequence[Any], responses: Sequence[str], **columns: Sequence[Any]) -> Sequence[Score]:
         """``columns`` are the extra columns of the data rows, one value per response."""
+
+
+class Rewards(list[Score]):
+    """The rewards of some responses, with what they were made of."""
+
+    def __init__(self, scores: Iterable[Score], components: Mapping[str, float] | None = None, failed: int = 0) -> None:
+        super().__init__(scores)
+        self.components = dict(components or {})
+        """Mean of each of several rewards, before weighting."""
+        self.failed = failed
+        """How many of the scores are ``default_reward``, because there was none."""
+
+
+def failed_scores(rewards: Sequence[Score]) -> int:
+    """How many rewards are ``default_reward``; a list that is nothing but scores says of none."""
+    return rewards.failed if isinstance(rewards, Rewards) else 0
+
+
+def reward_components(rewards: Sequence[Score]) -> dict[str, float]:
+    """The mean of each of several rewards, by name; of a single one there is nothing to tell apart."""
+    found = rewards.components if isinstance(rewards, Rewards) else {}
+    return {f"reward/{name}": mean for name, mean in found.items()} if len(found) > 1 else {}
 
 
 class RewardCallError(RewardError):

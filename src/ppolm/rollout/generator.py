@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -13,6 +14,7 @@ from ppolm.errors import DataError
 from ppolm.rollout.generated_text import GeneratedText
 from ppolm.rollout.sampling import Sampled, Sampling
 from ppolm.rollout.sampling_base import Tokenizer
+from ppolm.state import State
 
 
 class Engine(Protocol):
@@ -59,6 +61,19 @@ class Generator:
             for i, response in zip(owners, sampled, strict=True)
         ]
         return texts, [torch.tensor(response.logprobs) for response in sampled]
+
+    def fork(self, seed: int, greedy: bool = False) -> Generator:
+        """The same engine and settings with random numbers of its own, one response per prompt: for evaluations."""
+        sampling = dataclasses.replace(self.sampling, greedy=greedy)
+        return Generator(self.engine, self, sampling, seed)
+
+    def state_dict(self) -> State:
+        """Where the random numbers are."""
+        return {"random": self.random.get_state()}
+
+    def load_state_dict(self, state: State) -> None:
+        """Continue with the next random number."""
+        self.random.set_state(state["random"])
 
     def encode(self, prompt: Prompt, number: int) -> list[int]:
         """Token ids of a prompt; raises if it is empty or leaves no room for the response."""

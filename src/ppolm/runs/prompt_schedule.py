@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ppolm.components import TextGenerator
 from ppolm.config import PPOConfig
 from ppolm.data.prompts import Prompt, as_prompts
 from ppolm.data.split import ENOUGH_PROMPTS, apart_from, group_by_prompt, hold_out
 from ppolm.errors import DataError
-from ppolm.rollout.generator import Generator
 
 log = logging.getLogger(__name__)
 ANSWERS = frozenset({"chosen", "rejected", "completion", "reference"})
@@ -76,7 +76,7 @@ def seeded(*numbers: int) -> torch.Generator:
 
 def plan_prompts(
     config: PPOConfig,
-    generator: Generator,
+    generator: TextGenerator,
     prompts: Sequence[Any],
     num_epochs: int | None,
     eval_prompts: Sequence[Any] | None,
@@ -164,7 +164,7 @@ def _warn_of_few(held_out: Sequence[Prompt], config: PPOConfig, given: bool) -> 
         )
 
 
-def _fitting(prompts: list[Prompt], config: PPOConfig, generator: Generator) -> list[Prompt]:
+def _fitting(prompts: list[Prompt], config: PPOConfig, generator: TextGenerator) -> list[Prompt]:
     """The prompts that leave room for a response; too long ones are an error or left out, as configured."""
     fitting = []
     for number, prompt in enumerate(prompts):

@@ -2,47 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
-from torch import Tensor
 
-from ppolm.runs.trainer_state import generators_of, load_scale_state, scale_state, updaters_of
-
-if TYPE_CHECKING:
-    from ppolm.ppo_trainer.ppo_trainer import PPOTrainer
+from ppolm.components import Trainer
+from ppolm.storage.state_files import copied
 
 
 class Snapshot:
-    """What a step changes, copied before it: two adapters with their moments, generators, statistics, the buffer.
+    """What a step changes, copied before it: two adapters, and the state of every component.
 
     That is three times the trained weights, in the computer's memory; the base is not among them.
     """
 
-    def __init__(self, trainer: PPOTrainer) -> None:
-        updaters = updaters_of(trainer)
-        self._weights = [_copies(updater.parameters) for updater in updaters]
-        self._moments = [(_copies(updater.tensors()), updater.state_dict()) for updater in updaters]
-        self._random = {name: random.get_state() for name, random in generators_of(trainer).items()}
-        self._scale = scale_state(trainer)
-        rewarder, buffer = trainer.reward_computer, trainer.buffer
-        self._counts = (trainer.step, trainer.attributor.sampler_agrees, rewarder.failures, buffer.evicted_tokens)
-        self._tables = list(buffer.tables)
+    def __init__(self, trainer: Trainer) -> None:
+        models = trainer.models
+        self._weights = [copied(model.parameters()) for model in (models.policy, models.value)]
+        self._states = {name: copied(part.state_dict()) for name, part in trainer.components().items()}
+        self._counts = (trainer.step, trainer.reward_failures)
 
     @torch.no_grad()
-    def restore(self, trainer: PPOTrainer) -> None:
+    def restore(self, trainer: Trainer) -> None:
         """Put the trainer back to where it was."""
-        for updater, weights, (moments, state) in zip(updaters_of(trainer), self._weights, self._moments, strict=True):
-            for name, value in updater.parameters.items():
+        for model, weights in zip((trainer.models.policy, trainer.models.value), self._weights, strict=True):
+            for name, value in model.parameters().items():
                 value.copy_(weights[name])
-            updater.load(moments, state)
-        for name, random in generators_of(trainer).items():
-            random.set_state(self._random[name])
-        load_scale_state(trainer, self._scale)
-        rewarder, buffer = trainer.reward_computer, trainer.buffer
-        trainer.step, trainer.attributor.sampler_agrees, rewarder.failures, buffer.evicted_tokens = self._counts
-        buffer.tables = list(self._tables)
-
-
-def _copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: value.detach().to("cpu", copy=True) for name, value in tensors.items()}
+        for name, part in trainer.components().items():
+            part.load_state_dict(self._states[name])
+        trainer.step, trainer.reward_failures = self._counts

@@ -1,57 +1,43 @@
-"""Everything a trainer needs to go on exactly where it was: saved as safetensors, JSON and Parquet, never pickle."""
+"""Everything a trainer needs to continue exactly where it was: saved as safetensors, JSON and Parquet, never pickle."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import torch
-from safetensors.torch import load_file, save_file
+from typing import Any
 
 from ppolm.base_setup.capabilities import warn_of_other_capabilities
+from ppolm.components import Trainer
 from ppolm.errors import RunFolderError
+from ppolm.evaluation.evaluator import Evaluator
 from ppolm.messages import reason
-from ppolm.token_attribution.sa_pairs_io import from_parquet, to_parquet
-from ppolm.training.updater import Updater
+from ppolm.state import State, Stateful
+from ppolm.storage.state_files import load_states, save_states
 
-if TYPE_CHECKING:
-    from ppolm.evaluation.evaluator import Evaluator
-    from ppolm.ppo_trainer.ppo_trainer import PPOTrainer
+SCALE = ("kl", "reward_computer")
+"""The components that decide the scale of rewards, and with it the meaning of values."""
 
 
-def save_state(trainer: PPOTrainer, evaluator: Evaluator | None, folder: Path, **progress: Any) -> None:
-    """Write adapters, optimisers, generators, statistics and the buffer into ``folder``."""
+def save_state(trainer: Trainer, evaluator: Evaluator | None, folder: Path, **progress: Any) -> None:
+    """Write both adapters and the state of every component into ``folder``."""
     trainer.models.policy.save(folder / "policy")
     trainer.models.value.save(folder / "value")
-    for updater in updaters_of(trainer):
-        save_file({name: value.contiguous() for name, value in updater.tensors().items()}, _moments(folder, updater))
-    save_file(
-        {name: random.get_state() for name, random in generators_of(trainer).items()}, folder / "random.safetensors"
-    )
+    states = {name: part.state_dict() for name, part in parts_of(trainer, evaluator).items()}
     state = {
         "step": trainer.step,
+        "reward_failures": trainer.reward_failures,
         "precision": trainer.models.setup.precision,
         "capabilities": trainer.models.setup.capabilities.to_dict(),
-        **scale_state(trainer),
-        "sampler_agrees": trainer.attributor.sampler_agrees,
-        "reward_failures": trainer.reward_computer.failures,
-        "evicted_tokens": trainer.buffer.evicted_tokens,
-        "updaters": {updater.name: updater.state_dict() for updater in updaters_of(trainer)},
-        "evaluations": evaluator.history if evaluator else [],
-        "first_scores": evaluator.first_scores if evaluator else {},
+        "components": save_states(folder, states),
         "progress": progress,
     }
     (folder / "state.json").write_text(json.dumps(state, indent=1))
-    # Only what a later step trains on again has to be kept.
-    for number, table in enumerate(_replayed(trainer)):
-        to_parquet(table, folder / f"buffer-{number:03d}.parquet")
 
 
-def load_state(trainer: PPOTrainer, evaluator: Evaluator | None, folder: Path) -> dict[str, Any]:
+def load_state(trainer: Trainer, evaluator: Evaluator | None, folder: Path) -> dict[str, Any]:
     """Put a trainer into the saved state; the progress that was saved with it.
 
-    It goes on bit for bit on the device it was saved on; on another one, but for rounding.
+    It continues bit for bit on the device it was saved on; on another one, but for rounding.
     """
     try:
         state = json.loads((folder / "state.json").read_text())
@@ -59,21 +45,10 @@ def load_state(trainer: PPOTrainer, evaluator: Evaluator | None, folder: Path) -
         warn_of_other_capabilities(trainer.models.setup, state.get("capabilities"), folder)
         trainer.models.policy.load_weights(folder / "policy")
         trainer.models.value.load_weights(folder / "value")
-        for updater in updaters_of(trainer):
-            updater.load(load_file(_moments(folder, updater)), state["updaters"][updater.name])
-        generators = generators_of(trainer)
-        for name, value in load_file(folder / "random.safetensors").items():
-            generators[name].set_state(value)
-        trainer.step = int(state["step"])
-        load_scale_state(trainer, state)
-        trainer.attributor.sampler_agrees = bool(state["sampler_agrees"])
-        trainer.reward_computer.failures = int(state["reward_failures"])
-        trainer.buffer.evicted_tokens = int(state["evicted_tokens"])
-        tokenizer = trainer.models.setup.tokenizer
-        trainer.buffer.tables = [from_parquet(path, tokenizer) for path in sorted(folder.glob("buffer-*.parquet"))]
-        if evaluator:
-            evaluator.history = list(state["evaluations"])
-            evaluator.first_scores = dict(state.get("first_scores", {}))
+        states = load_states(folder, state["components"], trainer.models.setup.tokenizer)
+        for name, part in parts_of(trainer, evaluator).items():
+            part.load_state_dict(states[name])
+        trainer.step, trainer.reward_failures = int(state["step"]), int(state["reward_failures"])
         return dict(state["progress"])
     except (RunFolderError, MemoryError):
         raise
@@ -82,35 +57,25 @@ def load_state(trainer: PPOTrainer, evaluator: Evaluator | None, folder: Path) -
         raise RunFolderError(f"Checkpoint {folder} does not fit this run: {said}") from error
 
 
-def scale_state(trainer: PPOTrainer) -> dict[str, Any]:
-    """What decides the scale of rewards, and with it the meaning of values."""
-    return {"kl_coef": trainer.kl.coef, "normalizer": trainer.reward_computer.normalizer.state_dict()}
+def parts_of(trainer: Trainer, evaluator: Evaluator | None) -> dict[str, Stateful]:
+    """Everything that has a state, by name."""
+    return {**trainer.components(), **({"evaluator": evaluator} if evaluator else {})}
 
 
-def load_scale_state(trainer: PPOTrainer, state: dict[str, Any]) -> None:
+def scale_state(trainer: Trainer) -> State:
+    """What decides the scale of rewards, as JSON can hold it."""
+    parts = trainer.components()
+    return {"components": {name: dict(parts[name].state_dict()) for name in SCALE}}
+
+
+def load_scale_state(trainer: Trainer, state: State) -> None:
     """Bring rewards to the scale they had."""
+    parts = trainer.components()
     try:
-        trainer.kl.coef = float(state["kl_coef"])
-        trainer.reward_computer.normalizer.load_state_dict(state["normalizer"])
+        for name in SCALE:
+            parts[name].load_state_dict(state["components"][name])
     except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
         said = f"{type(error).__name__}: {reason(error)}"
         raise RunFolderError(
             f"The scale of rewards cannot be read from the run ({said}): its files are damaged."
         ) from error
-
-
-def updaters_of(trainer: PPOTrainer) -> tuple[Updater, Updater]:
-    return trainer.model_trainer.policy_updater, trainer.model_trainer.value_updater
-
-
-def _moments(folder: Path, updater: Updater) -> Path:
-    return folder / f"optimizer_{updater.name}.safetensors"
-
-
-def generators_of(trainer: PPOTrainer) -> dict[str, torch.Generator]:
-    return {"sampling": trainer.generator.random, "minibatches": trainer.model_trainer.random}
-
-
-def _replayed(trainer: PPOTrainer) -> list[Any]:
-    keep = trainer.buffer.max_rollouts - 1
-    return trainer.buffer.tables[-keep:] if keep else []

@@ -8,14 +8,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ppolm.components import Trainer
+from ppolm.config import PPOConfig
 from ppolm.config.idle import defaults, without_idle
 from ppolm.embedded import reward_path
 from ppolm.errors import ConfigError, RunFolderError, TrainingDivergedError
 from ppolm.evaluation.evaluator import Evaluator
+from ppolm.evaluation.measurement import Measurement
 from ppolm.evaluation.verdict import Convergence, judge, judge_run
-from ppolm.ppo_trainer.reward_computer import RewardComputer
 from ppolm.readiness.stored import doubts_about
 from ppolm.rollout.generated_text import sample_rows
 from ppolm.runs.progress import Progress
@@ -31,11 +33,6 @@ from ppolm.storage.claim import Claim, claim_numbered
 from ppolm.storage.prompt_record import write_held_out, write_trained_on
 from ppolm.storage.refuse_changes import refuse_changes
 from ppolm.storage.stopping import AT_ONCE, Stopped, Stopping
-
-if TYPE_CHECKING:
-    from ppolm.config import PPOConfig
-    from ppolm.ppo_trainer.ppo_trainer import PPOTrainer
-
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +67,7 @@ class TrainingRun:
 
     def __init__(
         self,
-        trainer: PPOTrainer,
+        trainer: Trainer,
         prompts: Sequence[Any],
         num_epochs: int | None,
         eval_prompts: Sequence[Any] | None,
@@ -95,8 +92,8 @@ class TrainingRun:
         trainer.total_steps = self.schedule.total_steps
         make_evaluator = trainer.make_evaluator or Evaluator
         self.evaluator = make_evaluator(trainer, self.schedule.held_out) if self.schedule.held_out else None
-        for rewards in (trainer.reward_computer, self.evaluator.judge if self.evaluator else None):
-            if isinstance(rewards, RewardComputer):
+        for rewards in (trainer.reward_computer, trainer.judge if self.evaluator else None):
+            if rewards is not None:
                 rewards.expect_prompts([*self.schedule.train, *self.schedule.held_out])
         self.metrics: list[dict[str, Any]] = []
         why = "there are no evaluation prompts" if self.config.eval_every else "eval_every is 0"
@@ -235,26 +232,24 @@ class TrainingRun:
                 self.stopping.check(AT_ONCE)
             raise
 
-    def _measure(self) -> dict[str, float]:
+    def _measure(self) -> Measurement:
         """An evaluation, which a first signal interrupts: it changes nothing, and a resume makes up for it."""
         assert self.evaluator is not None
-        rewarder = self.trainer.reward_computer
-        failures = rewarder.failures
         try:
             with self.stopping.interruptible(1):
                 return self.evaluator.measure()
         except BaseException:
             self.stopping.shield()
-            rewarder.failures = failures
             self.stopping.check(1)
             raise
 
     def _evaluate(self, progress: Progress) -> None:
         assert self.evaluator is not None
-        metrics = self._measure()
-        performance, self.convergence = self.evaluator.evaluate(metrics)
+        measured = self._measure()
+        metrics = measured.metrics
+        performance, self.convergence = self.evaluator.evaluate(measured)
         self.folder.log_metrics({**metrics, "status": self.convergence.status}, kind="eval")
-        self.folder.log_samples(int(metrics["step"]), self.evaluator.samples, kind="eval")
+        self.folder.log_samples(int(metrics["step"]), measured.samples, kind="eval")
         judged = f"judge {metrics['judge']:.4g}  " if "judge" in metrics else ""
         progress.say(
             f"evaluation at step {metrics['step']}: reward {metrics['avg_reward']:.4g}  {judged}"
@@ -269,7 +264,7 @@ class TrainingRun:
             self.trainer.models.policy.save(folder)
             self.trainer.models.value.save(folder / "value")
             facts = {"chat": not any(isinstance(prompt.content, str) for prompt in self.schedule.train)}
-            (folder / "best.json").write_text(json.dumps(about | facts | scale_state(self.trainer), indent=1))
+            (folder / "best.json").write_text(json.dumps({**about, **facts, **scale_state(self.trainer)}, indent=1))
 
         self.folder.save_best(fill)
 

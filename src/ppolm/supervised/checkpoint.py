@@ -26,14 +26,15 @@ def save_checkpoint(trainer: SupervisedTrainer[Any], folder: Path) -> None:
     def fill(target: Path) -> None:
         _save(trainer.model.parameters(), target / "weights.safetensors")
         _save(trainer.best, target / "best.safetensors")
-        _save(trainer.updater.tensors(), target / "optimizer.safetensors")
+        updater = dict(trainer.updater.state_dict())
+        _save(updater.pop("moments"), target / "optimizer.safetensors")
         _save(random_states(trainer.model.setup.device), target / "random.safetensors")
         state = {
             "step": trainer.step,
             "precision": trainer.model.setup.precision,
             "history": trainer.history,
             "losses": trainer.losses,
-            "updater": trainer.updater.state_dict(),
+            "updater": updater,
             "rows": rows_digest(trainer),
         }
         (target / "state.json").write_text(json.dumps(state, indent=1))
@@ -58,7 +59,7 @@ def load_checkpoint(trainer: SupervisedTrainer[Any], folder: Path) -> None:
             for name, value in trainer.model.parameters().items():
                 value.copy_(weights[name])
         trainer.best = load_file(folder / "best.safetensors")
-        trainer.updater.load(load_file(folder / "optimizer.safetensors"), state["updater"])
+        trainer.updater.load_state_dict({**state["updater"], "moments": load_file(folder / "optimizer.safetensors")})
         set_random_states(load_file(folder / "random.safetensors"), trainer.model.setup.device)
         trainer.step, trainer.history, trainer.losses = int(state["step"]), state["history"], state["losses"]
     except (KeyError, ValueError, RuntimeError, OSError, SafetensorError) as error:

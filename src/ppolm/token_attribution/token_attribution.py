@@ -12,6 +12,7 @@ from torch import Tensor
 from ppolm.errors import DataError
 from ppolm.models import PolicyModel, SFTModel
 from ppolm.rollout.generated_text import GeneratedText
+from ppolm.state import State
 from ppolm.token_attribution.sa_pair_builder import build_sa_pairs
 from ppolm.token_attribution.sa_pairs import SAPairs
 
@@ -43,6 +44,14 @@ class TokenAttributor:
         if self.recompute_logprobs != "auto":
             return self.recompute_logprobs == "always"
         return not self.sampler_agrees or self.policy.setup.dtype == torch.bfloat16
+
+    def state_dict(self) -> State:
+        """Whether the sampler was seen to agree."""
+        return {"sampler_agrees": self.sampler_agrees}
+
+    def load_state_dict(self, state: State) -> None:
+        """Continue with what was seen."""
+        self.sampler_agrees = bool(state["sampler_agrees"])
 
     def observe(self, mismatch: float) -> None:
         """Take note of how far sampler and scorer were apart in a training step; NaN: it could not be measured."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from ppolm.errors import TrainingDivergedError
+from ppolm.state import State
 
 log = logging.getLogger(__name__)
 Batch = TypeVar("Batch")
@@ -92,21 +93,18 @@ class Updater:
                 f"{self.skipped_in_a_row} {self.name} updates in a row were not finite (the last: {reason})."
             )
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Optimiser moments by parameter name, for a checkpoint."""
+    def state_dict(self) -> State:
+        """Moments of the optimiser, by parameter and kind, and the updates that were skipped."""
         states = self.optimizer.state_dict()["state"]
         names = list(self.parameters)
-        return {f"{names[i]}/{key}": value for i, state in states.items() for key, value in state.items()}
+        moments = {f"{names[i]}/{key}": value for i, state in states.items() for key, value in state.items()}
+        return {"moments": moments, "skipped": self.skipped, "skipped_in_a_row": self.skipped_in_a_row}
 
-    def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps besides the moments."""
-        return {"skipped": self.skipped, "skipped_in_a_row": self.skipped_in_a_row}
-
-    def load(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Continue from a checkpoint."""
         numbers = {name: i for i, name in enumerate(self.parameters)}
         moments: dict[int, dict[str, Tensor]] = {}
-        for path, value in tensors.items():
+        for path, value in state["moments"].items():
             name, _, key = path.rpartition("/")
             moments.setdefault(numbers[name], {})[key] = value
         groups = self.optimizer.state_dict()["param_groups"]
