@@ -37,15 +37,15 @@ class ModelSettings:
 
     model_name: str = setting("Qwen/Qwen3-0.6B-Base", group="model", not_blank=True, on_resume="fixed")
     """Base model: a local folder, a name on the Hugging Face Hub, or embedded: the tiny model inside ppolm."""
-    lora_r: int = setting(16, group="adapters", at_least=1, on_resume="fixed")
+    lora_r: int = setting(16, group="adapter", at_least=1, on_resume="fixed")
     """Rank of the LoRA adapters that are created here (an adapter that is loaded keeps its own rank)."""
-    lora_alpha: int = setting(32, group="adapters", at_least=1, on_resume="fixed")
+    lora_alpha: int = setting(32, group="adapter", at_least=1, on_resume="fixed")
     """LoRA scale: the low-rank product is multiplied by lora_alpha / lora_r."""
-    lora_dropout: float = setting(0.1, group="adapters", at_least=0, below=1, on_resume="fixed")
+    lora_dropout: float = setting(0.1, group="adapter", at_least=0, below=1, on_resume="fixed")
     """LoRA dropout in SFT and reward-model training. PPO runs without dropout, so that the ratio starts at 1."""
-    lora_target_modules: tuple[str, ...] = setting(("all-linear",), group="adapters", on_resume="fixed")
+    lora_target_modules: tuple[str, ...] = setting(("all-linear",), group="adapter", on_resume="fixed")
     """Modules that get LoRA: "all-linear", or names such as q_proj v_proj."""
-    trainable_layers: int | None = setting(None, group="adapters", at_least=1, on_resume="fixed")
+    trainable_layers: int | None = setting(None, group="adapter", at_least=1, on_resume="fixed")
     """New LoRA adapters on this many of the top blocks only: training stops there, which saves time. None: all."""
     trunk_mib: int = setting(2048, group="machine", at_least=0, on_resume="fixed")
     """MiB of memory for hidden states below the trainable layers, which are computed once; beyond it, again."""

@@ -24,69 +24,67 @@ class PPOConfig(ModelSettings):
 
     sft_adapter: str | None = setting(None, group="model", on_resume="fixed")
     """PEFT adapter folder of the SFT model: the reference, and the policy's start. None: the bare base."""
-    reward_model: tuple[str, ...] = setting((), group="rewards", on_resume="fixed")
+    reward_model: tuple[str, ...] = setting((), group="reward", on_resume="fixed")
     """Folder of a trained reward adapter, for the reward "model"; several make an ensemble. None: an untrained one."""
-    reward_std_penalty: float = setting(0.0, group="rewards", at_least=0, on_resume="fixed")
+    reward_std_penalty: float = setting(0.0, group="reward", at_least=0, on_resume="fixed")
     """Ensemble: mean of the reward models minus this many of their standard deviations, to distrust disagreement."""
     value_init: Literal["zero", "reward"] = setting("zero", group="value model", on_resume="fixed")
     """Value model start: new adapter with a zero head, or a copy of the reward model's adapter and head."""
 
-    learning_rate: float = setting(1e-5, group="updates", at_least=0, on_resume="fixed")
+    learning_rate: float = setting(1e-5, group="update", at_least=0, on_resume="fixed")
     """Peak learning rate of the policy adapter (AdamW)."""
     value_learning_rate: float = setting(1e-4, group="value model", at_least=0, on_resume="fixed")
     """Peak learning rate of the value adapter and head (AdamW)."""
-    lr_schedule: Literal["constant", "linear", "cosine"] = setting("constant", group="updates", on_resume="fixed")
+    lr_schedule: Literal["constant", "linear", "cosine"] = setting("constant", group="update", on_resume="fixed")
     """Learning rates over the PPO steps of a run: constant, or falling to zero linearly or as a half cosine."""
-    warmup_steps: int = setting(0, group="updates", at_least=0, on_resume="fixed")
+    warmup_steps: int = setting(0, group="update", at_least=0, on_resume="fixed")
     """PPO steps over which both learning rates rise linearly to their peak."""
-    weight_decay: float = setting(0.0, group="updates", at_least=0, on_resume="fixed")
+    weight_decay: float = setting(0.0, group="update", at_least=0, on_resume="fixed")
     """AdamW weight decay on the adapters."""
-    adam_eps: float = setting(1e-5, group="updates", above=0, on_resume="fixed")
+    adam_eps: float = setting(1e-5, group="update", above=0, on_resume="fixed")
     """AdamW epsilon; 1e-5 is the usual choice for PPO."""
     batch_size: int = setting(32, group="sampling", at_least=1, on_resume="fixed")
     """Responses per PPO step. Prompts per step = batch_size / samples_per_prompt."""
     samples_per_prompt: int = setting(1, group="sampling", at_least=1, on_resume="fixed")
     """Responses sampled for each prompt."""
-    ppo_epochs: int = setting(4, group="updates", at_least=1, on_resume="fixed")
+    ppo_epochs: int = setting(4, group="update", at_least=1, on_resume="fixed")
     """Passes over the buffered experience in each PPO step."""
-    minibatch_size: int = setting(8, group="updates", at_least=1, on_resume="fixed")
+    minibatch_size: int = setting(8, group="update", at_least=1, on_resume="fixed")
     """Responses per optimiser update."""
-    minibatch_order: Literal["shuffled", "bucketed", "grouped"] = setting(
-        "shuffled", group="updates", on_resume="fixed"
-    )
+    minibatch_order: Literal["shuffled", "bucketed", "grouped"] = setting("shuffled", group="update", on_resume="fixed")
     """A fresh permutation of the responses per PPO epoch; or similar lengths together, which saves padding; or the
     responses to a prompt together, which computes the prompt once for those in a minibatch."""
     microbatch_tokens: int = setting(2048, group="machine", at_least=1, on_resume="may change")
     """Padded tokens per forward pass. Bounds memory; changes neither losses nor gradients."""
-    gamma: float = setting(0.99, group="advantages", at_least=0, at_most=1, on_resume="fixed")
+    gamma: float = setting(0.99, group="advantage", at_least=0, at_most=1, on_resume="fixed")
     """Discount factor."""
-    lam: float = setting(0.95, group="advantages", at_least=0, at_most=1, on_resume="fixed")
+    lam: float = setting(0.95, group="advantage", at_least=0, at_most=1, on_resume="fixed")
     """GAE lambda."""
     value_target: Literal["gae", "reward_to_go"] = setting("gae", group="value model", on_resume="fixed")
     """What the value model learns: A_t + V(s_t), or the discounted sum of future rewards."""
-    clip_epsilon: float = setting(0.2, group="updates", above=0, below=1, on_resume="fixed")
+    clip_epsilon: float = setting(0.2, group="update", above=0, below=1, on_resume="fixed")
     """PPO clip range below 1 (and above, unless clip_epsilon_high is set)."""
-    clip_epsilon_high: float | None = setting(None, group="updates", above=0, on_resume="fixed")
+    clip_epsilon_high: float | None = setting(None, group="update", above=0, on_resume="fixed")
     """PPO clip range above 1, for an asymmetric clip."""
-    dual_clip: float | None = setting(None, group="updates", above=1, on_resume="fixed")
+    dual_clip: float | None = setting(None, group="update", above=1, on_resume="fixed")
     """Bounds the loss of bad actions whose ratio exploded: at least dual_clip * A where A < 0. Above 1; None: off."""
     value_clip: float | None = setting(None, group="value model", above=0, on_resume="fixed")
     """Clips new values to within this distance of the old ones in the value loss. None: plain MSE."""
     value_coef: float = setting(0.5, group="value model", at_least=0, on_resume="fixed")
     """Factor on the value loss before its gradient is taken."""
-    entropy_coef: float = setting(0.0, group="updates", at_least=0, on_resume="fixed")
+    entropy_coef: float = setting(0.0, group="update", at_least=0, on_resume="fixed")
     """Entropy bonus in the policy loss."""
-    max_grad_norm: float = setting(1.0, group="updates", above=0, on_resume="fixed")
+    max_grad_norm: float = setting(1.0, group="update", above=0, on_resume="fixed")
     """Gradient norm above which an update's gradient is scaled down, for policy and value separately."""
-    target_kl: float | None = setting(None, group="updates", above=0, on_resume="fixed")
+    target_kl: float | None = setting(None, group="update", above=0, on_resume="fixed")
     """Stops the PPO epochs of a step once the approximate KL to the old policy exceeds 1.5 times this. None: never."""
     value_warmup_steps: int = setting(0, group="value model", at_least=0, on_resume="fixed")
     """PPO steps at the start in which only the value model is trained."""
-    max_skipped_updates: int = setting(5, group="alarms", at_least=1, on_resume="may change")
+    max_skipped_updates: int = setting(5, group="alarm", at_least=1, on_resume="may change")
     """Non-finite losses or gradients in a row after which the run stops. Each such update is skipped and counted."""
-    buffer_capacity: int = setting(1_000_000, group="updates", at_least=1, on_resume="fixed")
+    buffer_capacity: int = setting(1_000_000, group="update", at_least=1, on_resume="fixed")
     """Tokens the experience buffer holds. Beyond it the oldest sequences leave, counted."""
-    replay_rollouts: int = setting(1, group="updates", at_least=1, on_resume="fixed")
+    replay_rollouts: int = setting(1, group="update", at_least=1, on_resume="fixed")
     """Most recent rollouts that each PPO step trains on. 1 is on-policy PPO."""
 
     kl_coef: float = setting(0.1, group="KL", at_least=0, on_resume="fixed")
@@ -102,28 +100,28 @@ class PPOConfig(ModelSettings):
     kl_horizon: int = setting(10_000, group="KL", at_least=1, on_resume="fixed")
     """Sequences over which adaptive_kl reacts; smaller is faster, down to batch_size: a fifth per step at most."""
 
-    reward: tuple[str, ...] = setting(("model",), group="rewards", on_resume="fixed")
+    reward: tuple[str, ...] = setting(("model",), group="reward", on_resume="fixed")
     """Where scores come from: model, human, module:function, path/file.py:function, http(s)://... or gold; summed. Keys
     in an address only as $NAME of an environment variable: 'https://host/score?key=$MY_KEY'."""
-    reward_weights: tuple[float, ...] = setting((), group="rewards", at_least=-1e6, at_most=1e6, on_resume="fixed")
+    reward_weights: tuple[float, ...] = setting((), group="reward", at_least=-1e6, at_most=1e6, on_resume="fixed")
     """One weight per reward. Empty: all 1."""
-    normalize_rewards: Literal["none", "batch", "running"] = setting("batch", group="rewards", on_resume="fixed")
+    normalize_rewards: Literal["none", "batch", "running"] = setting("batch", group="reward", on_resume="fixed")
     """Scores to mean 0 and deviation 1, by the statistics of the batch (of all so far, for a batch of one response) or
     of all batches so far."""
-    whiten_rewards: bool = setting(False, group="rewards", on_resume="fixed")
+    whiten_rewards: bool = setting(False, group="reward", on_resume="fixed")
     """Scale the token rewards (after the KL penalty) of a batch to deviation 1; their mean is kept."""
-    whiten_advantages: bool = setting(True, group="advantages", on_resume="fixed")
+    whiten_advantages: bool = setting(True, group="advantage", on_resume="fixed")
     """Centre and scale the advantages of a batch, after GAE."""
-    missing_eos_penalty: float = setting(0.0, group="rewards", at_least=0, at_most=1e15, on_resume="fixed")
+    missing_eos_penalty: float = setting(0.0, group="reward", at_least=0, at_most=1e15, on_resume="fixed")
     """Subtracted from the (normalised) score of a response that did not end with EOS."""
-    on_reward_error: Literal["raise", "default"] = setting("raise", group="rewards", on_resume="may change")
+    on_reward_error: Literal["raise", "default"] = setting("raise", group="reward", on_resume="may change")
     """A reward that fails or is not finite: stop with an error, or use default_reward and count it. One that has never
     given a good score is an error in any case."""
-    default_reward: float = setting(0.0, group="rewards", at_least=-1e15, at_most=1e15, on_resume="may change")
+    default_reward: float = setting(0.0, group="reward", at_least=-1e15, at_most=1e15, on_resume="may change")
     """Score used for a failed reward when on_reward_error is default."""
-    reward_timeout: float = setting(120.0, group="rewards", above=0, on_resume="may change")
+    reward_timeout: float = setting(120.0, group="reward", above=0, on_resume="may change")
     """Seconds a call of a function may take, or one attempt at an HTTP reward, to the last byte of its answer."""
-    reward_retries: int = setting(3, group="rewards", at_least=0, on_resume="may change")
+    reward_retries: int = setting(3, group="reward", at_least=0, on_resume="may change")
     """Further attempts after a failed HTTP reward call, with back-off."""
     feedback_store: str = setting("feedback.db", group="human feedback", not_blank=True, on_resume="may change")
     """Where the reward "human" finds scores and queues responses: an SQLite file, or postgresql://user@host/db
@@ -176,17 +174,17 @@ class PPOConfig(ModelSettings):
     """Stop after this many evaluations without improvement. None: run to the end."""
     min_delta: float = setting(0.0, group="evaluation", at_least=0, on_resume="fixed")
     """Rise of the held-out reward that counts as an improvement."""
-    collapse_reward_drop: float = setting(1.0, group="alarms", above=0, on_resume="fixed")
+    collapse_reward_drop: float = setting(1.0, group="alarm", above=0, on_resume="fixed")
     """Collapse: held-out reward more than this many standard deviations below the first evaluation's."""
-    collapse_kl: float = setting(1.0, group="alarms", above=0, on_resume="fixed")
+    collapse_kl: float = setting(1.0, group="alarm", above=0, on_resume="fixed")
     """Collapse: KL per generated token above this."""
-    collapse_entropy: float = setting(0.02, group="alarms", at_least=0, below=1, on_resume="fixed")
+    collapse_entropy: float = setting(0.02, group="alarm", at_least=0, below=1, on_resume="fixed")
     """Collapse: entropy below this share of the first evaluation's."""
-    collapse_length: float = setting(5.0, group="alarms", above=1, on_resume="fixed")
+    collapse_length: float = setting(5.0, group="alarm", above=1, on_resume="fixed")
     """Collapse: mean length more than this many times the first evaluation's, or less than its inverse."""
-    judge_drop: float = setting(3.0, group="alarms", above=0, on_resume="fixed")
+    judge_drop: float = setting(3.0, group="alarm", above=0, on_resume="fixed")
     """Over-optimisation: the judge's mean this many standard errors below its best while the reward has not fallen."""
-    stop_on_alarm: bool = setting(True, group="alarms", on_resume="may change")
+    stop_on_alarm: bool = setting(True, group="alarm", on_resume="may change")
     """Stop when an evaluation finds the run converged, collapsed or over-optimised. Off: only say so."""
 
     output_dir: str = setting("runs", group="run", not_blank=True, on_resume="may change")

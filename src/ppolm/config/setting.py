@@ -1,6 +1,6 @@
 """What is known of one setting, written where its field is declared.
 
-    gamma: float = setting(0.99, group="advantages", at_least=0, at_most=1, on_resume="fixed")
+    gamma: float = setting(0.99, group="advantage", at_least=0, at_most=1, on_resume="fixed")
 
 The type gives the choices (``Literal``), the docstring below the field its meaning. Checks, ``--help``,
 docs/settings.md and what a resumed run may change are all made from these.

@@ -34,27 +34,27 @@ class SupervisedConfig(ModelSettings):
     """Folder of the result. It must be new or empty."""
     num_epochs: int = setting(1, group="run", at_least=1, on_resume="fixed")
     """Passes over the training rows."""
-    batch_size: int = setting(32, group="updates", at_least=1, on_resume="fixed")
+    batch_size: int = setting(32, group="update", at_least=1, on_resume="fixed")
     """Rows per optimiser update."""
     microbatch_tokens: int = setting(4096, group="machine", at_least=1, on_resume="fixed")
     """Padded tokens per forward pass. Bounds memory; changes neither losses nor gradients."""
     packing: bool = setting(True, group="machine", on_resume="fixed")
     """Rows side by side, a prompt once for several answers, where that costs less. Exact but for dropout."""
-    shuffle: Literal["prompts", "rows"] = setting("prompts", group="updates", on_resume="fixed")
+    shuffle: Literal["prompts", "rows"] = setting("prompts", group="update", on_resume="fixed")
     """Rows of one prompt follow each other, so that its tokens are computed once; or each row comes on its own."""
-    learning_rate: float = setting(2e-4, group="updates", at_least=0, on_resume="fixed")
+    learning_rate: float = setting(2e-4, group="update", at_least=0, on_resume="fixed")
     """Peak learning rate (AdamW)."""
-    lr_schedule: Literal["constant", "linear", "cosine"] = setting("cosine", group="updates", on_resume="fixed")
+    lr_schedule: Literal["constant", "linear", "cosine"] = setting("cosine", group="update", on_resume="fixed")
     """Learning rate over the updates: constant, or falling to zero linearly or as a half cosine."""
-    warmup_steps: int = setting(10, group="updates", at_least=0, on_resume="fixed")
+    warmup_steps: int = setting(10, group="update", at_least=0, on_resume="fixed")
     """Updates over which the learning rate rises linearly to its peak."""
-    weight_decay: float = setting(0.0, group="updates", at_least=0, on_resume="fixed")
+    weight_decay: float = setting(0.0, group="update", at_least=0, on_resume="fixed")
     """AdamW weight decay."""
-    adam_eps: float = setting(1e-8, group="updates", above=0, on_resume="fixed")
+    adam_eps: float = setting(1e-8, group="update", above=0, on_resume="fixed")
     """AdamW epsilon."""
-    max_grad_norm: float = setting(1.0, group="updates", above=0, on_resume="fixed")
+    max_grad_norm: float = setting(1.0, group="update", above=0, on_resume="fixed")
     """Gradient norm above which an update's gradient is scaled down."""
-    max_skipped_updates: int = setting(5, group="alarms", at_least=1, on_resume="may change")
+    max_skipped_updates: int = setting(5, group="alarm", at_least=1, on_resume="may change")
     """Non-finite losses or gradients in a row after which training stops."""
     eval_every: int = setting(100, group="evaluation", at_least=0, on_resume="fixed")
     """Updates between validations; one runs before the first update and one after the last."""
@@ -72,7 +72,7 @@ class SupervisedConfig(ModelSettings):
 class SFTConfig(SupervisedConfig):
     """Supervised fine-tuning on demonstrations: rows with prompt and completion."""
 
-    train: Literal["adapter", "all"] = setting("adapter", group="adapters", on_resume="fixed")
+    train: Literal["adapter", "all"] = setting("adapter", group="adapter", on_resume="fixed")
     """Train a LoRA adapter on the frozen base, or all weights of the model."""
 
 
