@@ -23,7 +23,7 @@ Group = Literal[
 ]
 
 GROUPS: dict[Group, str] = {
-    "model": "The base model, and what it starts from.",
+    "model": "The base model, and the adapter that training starts from.",
     "adapter": "The LoRA weights that are trained on top of the frozen base.",
     "data": "What is read for training, and what happens to rows that do not fit.",
     "sampling": "How responses are drawn from the policy.",
@@ -36,6 +36,6 @@ GROUPS: dict[Group, str] = {
     "reward model": "What is particular to training a reward model on judgements.",
     "evaluation": "Measurements on held-out data during training, and when to stop early.",
     "alarm": "When a training counts as broken, collapsed or over-optimised.",
-    "run": "How long a training is, and what it writes where.",
+    "run": "How long a training is, its seed, and what it writes where.",
     "machine": "Device, precision, memory, and the code that computes.",
 }

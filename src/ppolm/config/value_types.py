@@ -1,4 +1,4 @@
-"""The type of each setting: values are brought to it, refused if they cannot be, and described by it."""
+"""The type of each setting: values are brought to it, and refused if they cannot be."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ppolm.config.model_settings import ModelSettings
 
 NAMES = {int: "a whole number", bool: "true or false", str: "text", float: "a number"}
+"""What each type is called to a user."""
 
 
 def coerce_types(config: ModelSettings) -> None:
@@ -64,15 +65,3 @@ def _not_text(value: str) -> str | None:
     if "\0" in value:
         return "a NUL character"
     return None if is_utf8(value) else "bytes that are not UTF-8"
-
-
-def type_words(hint: Any) -> str:
-    """What a setting of this type takes, in words."""
-    origin, arms = get_origin(hint), get_args(hint)
-    if origin in (Union, types.UnionType):
-        return " or ".join(type_words(arm) for arm in arms)
-    if origin is Literal:
-        return ", ".join(map(str, arms))
-    if origin is tuple:
-        return f"a list of {type_words(arms[0]).removeprefix('a ')}"
-    return "none" if hint is type(None) else NAMES[hint]
