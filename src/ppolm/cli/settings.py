@@ -9,12 +9,13 @@ import contextlib
 import io
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, make_dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import tyro
 
+from ppolm.cli.grouped_flags import grouped, put_together
 from ppolm.cli.recipe import read_given, recipe_note, train_recipe
 from ppolm.config import PPOConfig, SupervisedConfig
 from ppolm.embedded import RECIPES
@@ -28,19 +29,35 @@ S = TypeVar("S", bound=SupervisedConfig)
 
 
 @dataclass(frozen=True)
-class TrainArguments:
+class TrainFlags:
     """PPO fine-tuning. Settings come from --config (YAML), or from the run that --resume names; flags override them.
 
     A resumed run takes only changes that leave its numbers alone: its length, what it writes, memory, failed rewards.
     """
 
-    settings: Annotated[PPOConfig, tyro.conf.arg(name="")]
     config: str | None = None
     """YAML file with settings; `ppolm examples DIR` copies some. Files it names are looked for beside it first."""
     resume: str | None = None
     """Run folder (its newest checkpoint) or checkpoint folder to go on from, bit for bit."""
     estimate: bool = False
     """Print how much memory and how many operations the training would take, and end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainArguments(TrainFlags):
+    """The flags of the command itself, and the settings that all of them together make."""
+
+    settings: PPOConfig
+
+
+@dataclass(frozen=True)
+class SupervisedFlags:
+    """The flags of ``ppolm sft`` and ``ppolm reward`` themselves."""
+
+    config: str | None = None
+    """YAML file with settings."""
+    resume: str | None = None
+    """Output folder of a training to go on with."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,12 +90,13 @@ def parse_train(argv: Sequence[str]) -> TrainArguments:
         settings = read_run_config(run_of(Path(given.resume)))
     else:
         settings = train_recipe(given) if by_recipe else PPOConfig()
-    default = TrainArguments(settings, given.config, given.resume)
-    arguments = parse(TrainArguments, "ppolm train", argv, default)
-    note = recipe_note(given, arguments.settings) if by_recipe and given.own_prompts else ""
+    default = grouped(TrainFlags(given.config, given.resume), settings, TrainFlags.__doc__)
+    flags = parse(type(default), "ppolm train", argv, default)
+    settings = put_together(PPOConfig, flags)
+    note = recipe_note(given, settings) if by_recipe and given.own_prompts else ""
     if note:
         print(note, file=sys.stderr)
-    return arguments
+    return TrainArguments(**vars(flags.own), settings=settings)
 
 
 def parse(kind: type[T], program: str, argv: Sequence[str], default: Any = None) -> T:
@@ -106,16 +124,8 @@ def parse_supervised(kind: type[S], program: str, argv: Sequence[str]) -> tuple[
         settings = kind.from_yaml(RECIPES[program])
     else:
         settings = kind() if file is None else kind.from_yaml(file)
-    arguments: Any = make_dataclass(
-        "Arguments",
-        [
-            ("settings", Annotated[kind, tyro.conf.arg(name="")]),
-            ("config", Annotated[str | None, tyro.conf.arg(help="YAML file with settings.")], None),
-            ("resume", Annotated[str | None, tyro.conf.arg(help="Output folder of a training to go on with.")], None),
-        ],
-    )
-    arguments.__doc__ = kind.__doc__
-    config: S = parse(arguments, program, argv, arguments(settings, file, resume)).settings
+    default = grouped(SupervisedFlags(file, resume), settings, kind.__doc__)
+    config = put_together(kind, parse(type(default), program, argv, default))
     if not config.data:
         raise ConfigError("There is nothing to learn from. Give --data with a .jsonl, .csv or .parquet file.")
     if config.output is None:

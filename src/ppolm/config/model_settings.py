@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
+from ppolm.config.limits import LARGEST
 from ppolm.config.places import anchored
-from ppolm.config.validation import check_ranges, coerce_types, reject_unknown_keys
+from ppolm.config.setting import check_limits, setting
+from ppolm.config.validation import reject_unknown_keys
+from ppolm.config.value_types import coerce_types
 from ppolm.config.yaml_io import read_yaml, write_yaml
 
 FastPath = Literal[
@@ -32,40 +35,40 @@ Settings = TypeVar("Settings", bound="ModelSettings")
 class ModelSettings:
     """The base model and its LoRA adapters; validated on construction, YAML in and out."""
 
-    model_name: str = "Qwen/Qwen3-0.6B-Base"
+    model_name: str = setting("Qwen/Qwen3-0.6B-Base", group="model", not_blank=True, on_resume="fixed")
     """Base model: a local folder, a name on the Hugging Face Hub, or embedded: the tiny model inside ppolm."""
-    lora_r: int = 16
+    lora_r: int = setting(16, group="adapter", at_least=1, on_resume="fixed")
     """Rank of the LoRA adapters that are created here (an adapter that is loaded keeps its own rank)."""
-    lora_alpha: int = 32
+    lora_alpha: int = setting(32, group="adapter", at_least=1, on_resume="fixed")
     """LoRA scale: the low-rank product is multiplied by lora_alpha / lora_r."""
-    lora_dropout: float = 0.1
+    lora_dropout: float = setting(0.1, group="adapter", at_least=0, below=1, on_resume="fixed")
     """LoRA dropout in SFT and reward-model training. PPO runs without dropout, so that the ratio starts at 1."""
-    lora_target_modules: tuple[str, ...] = ("all-linear",)
+    lora_target_modules: tuple[str, ...] = setting(("all-linear",), group="adapter", on_resume="fixed")
     """Modules that get LoRA: "all-linear", or names such as q_proj v_proj."""
-    trainable_layers: int | None = None
+    trainable_layers: int | None = setting(None, group="adapter", at_least=1, on_resume="fixed")
     """New LoRA adapters on this many of the top blocks only: training stops there, which saves time. None: all."""
-    trunk_mib: int = 2048
+    trunk_mib: int = setting(2048, group="machine", at_least=0, on_resume="fixed")
     """MiB of memory for hidden states below the trainable layers, which are computed once; beyond it, again."""
-    trust_remote_code: bool = False
+    trust_remote_code: bool = setting(False, group="model", on_resume="fixed")
     """Let the model repository run its own Python code. Off unless asked."""
-    device: str = "auto"
+    device: str = setting("auto", group="machine", not_blank=True, on_resume="may change")
     """auto (CUDA, else Apple MPS, else CPU), or a torch device such as cpu, cuda, cuda:1, mps."""
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    dtype: Literal["auto", "float32", "bfloat16"] = setting("auto", group="machine", on_resume="fixed")
     """Precision of the frozen base. auto: bfloat16 where CUDA has it; on a CPU for large models, if faster or if memory
     is short; else float32."""
-    threads: int | None = None
+    threads: int | None = setting(None, group="machine", at_least=1, on_resume="may change")
     """Threads on a CPU. None: as many as pay for the model's width, unless OMP_NUM_THREADS says otherwise."""
-    plain: bool = False
+    plain: bool = setting(False, group="machine", on_resume="may change")
     """Compute with the library's own code alone, cache included, without any of our faster ways: to compare with."""
-    without: tuple[FastPath, ...] = ()
+    without: tuple[FastPath, ...] = setting((), group="machine", on_resume="may change")
     """Faster ways to leave out: fused_adapters, grouped_attention, fused_blocks, last_block_alone, packed_prompts,
     slot_sampler, decode_matrices, shared_trunk, library_cache."""
-    seed: int = 0
+    seed: int = setting(0, group="run", at_least=0, at_most=LARGEST, on_resume="fixed")
     """Seed of adapters, sampling and shuffling."""
 
     def __post_init__(self) -> None:
         coerce_types(self)
-        check_ranges(self)
+        check_limits(self)
 
     @property
     def fast_paths_off(self) -> tuple[FastPath, ...]:

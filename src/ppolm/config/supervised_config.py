@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ppolm.config.model_settings import ModelSettings
+from ppolm.config.setting import setting
 from ppolm.config.validation import check_adapter, check_supervised
 
 
@@ -13,53 +14,53 @@ from ppolm.config.validation import check_adapter, check_supervised
 class SupervisedConfig(ModelSettings):
     """What both trainings share: data, optimiser, validation, output."""
 
-    data: tuple[str, ...] = ()
+    data: tuple[str, ...] = setting((), group="data", on_resume="fixed")
     """Training rows: .jsonl(.gz), .csv or .parquet files, dataset names, or embedded."""
-    eval_data: tuple[str, ...] = ()
+    eval_data: tuple[str, ...] = setting((), group="evaluation", on_resume="fixed")
     """Validation rows, in the same forms. None given: eval_fraction of the training prompts, with all their rows."""
-    dataset_split: str = "train"
+    dataset_split: str = setting("train", group="data", not_blank=True, on_resume="fixed")
     """Split to read of a dataset whose name does not end in one: name:split, or name/config:split, says its own."""
-    skip_bad_rows: bool = False
+    skip_bad_rows: bool = setting(False, group="data", on_resume="fixed")
     """Leave out rows that cannot be used, and count them. Off: the first one is an error."""
-    max_tokens: int | None = None
+    max_tokens: int | None = setting(None, group="data", at_least=1, on_resume="fixed")
     """Longest row (prompt and answer). None: the model's context."""
-    long_rows: Literal["error", "skip", "cut"] = "error"
+    long_rows: Literal["error", "skip", "cut"] = setting("error", group="data", on_resume="fixed")
     """A row that is longer: an error, left out and counted, or the middle of its prompt cut out."""
-    eval_fraction: float = 0.1
+    eval_fraction: float = setting(0.1, group="evaluation", at_least=0, below=1, on_resume="fixed")
     """Share of the training prompts held out for validation when eval_data is not given."""
-    max_eval_rows: int = 512
+    max_eval_rows: int = setting(512, group="evaluation", at_least=1, on_resume="fixed")
     """Validation rows used at most."""
-    output: str | None = None
+    output: str | None = setting(None, group="run", on_resume="may change")
     """Folder of the result. It must be new or empty."""
-    num_epochs: int = 1
+    num_epochs: int = setting(1, group="run", at_least=1, on_resume="fixed")
     """Passes over the training rows."""
-    batch_size: int = 32
+    batch_size: int = setting(32, group="update", at_least=1, on_resume="fixed")
     """Rows per optimiser update."""
-    microbatch_tokens: int = 4096
+    microbatch_tokens: int = setting(4096, group="machine", at_least=1, on_resume="fixed")
     """Padded tokens per forward pass. Bounds memory; changes neither losses nor gradients."""
-    packing: bool = True
+    packing: bool = setting(True, group="machine", on_resume="fixed")
     """Rows side by side, a prompt once for several answers, where that costs less. Exact but for dropout."""
-    shuffle: Literal["prompts", "rows"] = "prompts"
+    shuffle: Literal["prompts", "rows"] = setting("prompts", group="update", on_resume="fixed")
     """Rows of one prompt follow each other, so that its tokens are computed once; or each row comes on its own."""
-    learning_rate: float = 2e-4
+    learning_rate: float = setting(2e-4, group="update", at_least=0, on_resume="fixed")
     """Peak learning rate (AdamW)."""
-    lr_schedule: Literal["constant", "linear", "cosine"] = "cosine"
+    lr_schedule: Literal["constant", "linear", "cosine"] = setting("cosine", group="update", on_resume="fixed")
     """Learning rate over the updates: constant, or falling to zero linearly or as a half cosine."""
-    warmup_steps: int = 10
+    warmup_steps: int = setting(10, group="update", at_least=0, on_resume="fixed")
     """Updates over which the learning rate rises linearly to its peak."""
-    weight_decay: float = 0.0
+    weight_decay: float = setting(0.0, group="update", at_least=0, on_resume="fixed")
     """AdamW weight decay."""
-    adam_eps: float = 1e-8
+    adam_eps: float = setting(1e-8, group="update", above=0, on_resume="fixed")
     """AdamW epsilon."""
-    max_grad_norm: float = 1.0
+    max_grad_norm: float = setting(1.0, group="update", above=0, on_resume="fixed")
     """Gradient norm above which an update's gradient is scaled down."""
-    max_skipped_updates: int = 5
+    max_skipped_updates: int = setting(5, group="alarm", at_least=1, on_resume="may change")
     """Non-finite losses or gradients in a row after which training stops."""
-    eval_every: int = 100
+    eval_every: int = setting(100, group="evaluation", at_least=0, on_resume="fixed")
     """Updates between validations; one runs before the first update and one after the last."""
-    patience: int | None = None
+    patience: int | None = setting(None, group="evaluation", at_least=1, on_resume="may change")
     """Stop after this many validations without improvement. None: run to the end. The best weights are kept."""
-    checkpoint_every: int = 100
+    checkpoint_every: int = setting(100, group="run", at_least=1, on_resume="may change")
     """Updates between checkpoints, from which --resume goes on."""
 
     def __post_init__(self) -> None:
@@ -71,7 +72,7 @@ class SupervisedConfig(ModelSettings):
 class SFTConfig(SupervisedConfig):
     """Supervised fine-tuning on demonstrations: rows with prompt and completion."""
 
-    train: Literal["adapter", "all"] = "adapter"
+    train: Literal["adapter", "all"] = setting("adapter", group="adapter", on_resume="fixed")
     """Train a LoRA adapter on the frozen base, or all weights of the model."""
 
 
@@ -82,19 +83,19 @@ class RewardConfig(SupervisedConfig):
     Rows have prompt, chosen and rejected, or prompt, completion and score, or prompt, completion and label.
     """
 
-    test_data: tuple[str, ...] = ()
+    test_data: tuple[str, ...] = setting((), group="reward model", on_resume="may change")
     """Judgements for the readiness report, in the same forms as data. None given: the validation rows."""
-    sft_adapter: str | None = None
+    sft_adapter: str | None = setting(None, group="model", on_resume="fixed")
     """PEFT adapter folder to start from; it keeps its rank, layers and dropout. None: a new adapter on the base."""
-    head_init: Literal["random", "fit"] = "random"
+    head_init: Literal["random", "fit"] = setting("random", group="reward model", on_resume="fixed")
     """Start of the scalar head: N(0, 1/(d+1)), or fitted to the untrained adapter's states (one pass over the data)."""
-    margin: float = 0.0
+    margin: float = setting(0.0, group="reward model", at_least=0, on_resume="fixed")
     """Score difference asked of every preference, beside the row's own margin."""
-    centre_coef: float = 0.0
+    centre_coef: float = setting(0.0, group="reward model", at_least=0, on_resume="fixed")
     """Weight of (s_chosen + s_rejected)^2 in the loss: holds the level of scores, which preferences leave open."""
-    reference_data: tuple[str, ...] = ()
+    reference_data: tuple[str, ...] = setting((), group="reward model", on_resume="fixed")
     """Demonstrations whose mean score becomes 0. None given: the answers that the training rows judge."""
-    max_reference_rows: int | None = 1024
+    max_reference_rows: int | None = setting(1024, group="reward model", at_least=2, on_resume="fixed")
     """Answers used at most to set the scale of the scores. None: all."""
 
     def __post_init__(self) -> None:

@@ -23,12 +23,6 @@ SETTINGS: dict[type[SupervisedConfig], str] = {SFTConfig: "sft-settings.yaml", R
 """What an unfinished training was started with, by the command that did."""
 CHECKPOINT, DONE = "checkpoint", "training.json"
 IN_USE = "Wait until it ends, stop it, or give --output with another folder."
-COMPUTED = frozenset({"threads", "plain", "without"})
-"""By which code a training is computed."""
-MAY_CHANGE = frozenset(
-    {"output", "device", "checkpoint_every", "max_skipped_updates", "patience", "test_data"} | COMPUTED
-)
-"""Settings that a resumed training may change: none of them changes its numbers, patience only where they end."""
 
 S = TypeVar("S", bound=SupervisedConfig)
 
@@ -81,9 +75,7 @@ class OutputFolder:
     def _refuse(self) -> None:
         """Raise unless there is a training to resume, or a place for a new one."""
         if self.resume is not None:
-            refuse_changes(
-                read_settings(type(self.config), self.resume).to_dict(), self.config, self.resume, MAY_CHANGE
-            )
+            refuse_changes(read_settings(type(self.config), self.resume).to_dict(), self.config, self.resume)
         else:
             refuse_results(self.path, {SETTINGS[type(self.config)], SEAL_FILE})
 

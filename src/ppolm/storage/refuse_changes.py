@@ -8,30 +8,22 @@ from typing import Any
 
 from ppolm.config import ModelSettings
 from ppolm.config.places import anchored
+from ppolm.config.setting import may_change
 from ppolm.errors import RunFolderError
 
-MAY_CHANGE = frozenset(
-    {"output_dir", "run_name", "prompts", "eval_prompts", "num_epochs", "max_steps", "patience", "device"}
-    | {"stop_on_alarm"}
-    | {"checkpoint_every", "keep_checkpoints", "table_every", "samples_per_step", "tensorboard"}
-    | {"microbatch_tokens", "rollout_tokens", "max_skipped_updates", "threads", "plain", "without"}
-    | {"on_reward_error", "default_reward", "reward_timeout", "reward_retries"}
-    | {"feedback_store", "human_timeout", "human_fallback", "skip_bad_rows"}
-)
-"""Settings that a resumed run may change: where and how long it runs, what it writes, how much memory it takes, by
-which code it is computed, and what happens when a reward fails or people do not answer. The prompts themselves are
-compared by their content, the length of a run with a learning-rate schedule by its steps."""
 
+def refuse_changes(saved: Mapping[str, Any], config: ModelSettings, where: Path) -> None:
+    """Raise if the configuration differs from a saved one in anything that changes the numbers of a step.
 
-def refuse_changes(
-    saved: Mapping[str, Any], config: ModelSettings, where: Path, may_change: frozenset[str] = MAY_CHANGE
-) -> None:
-    """Raise if the configuration differs from a saved one in anything that changes the numbers of a step."""
+    Which settings those are stands beside each of them, as ``on_resume``. Prompts may come from another place: they
+    are compared by their content, the length of a run with a learning-rate schedule by its steps.
+    """
+    allowed = may_change(type(config))
     wanted, saved = config.anchored().to_dict(), anchored(saved)  # the same place may be written in several ways
     changed = [
         f"{name} {saved.get(name)!r} -> {wanted[name]!r}"
         for name in wanted
-        if saved.get(name) != wanted[name] and name not in may_change
+        if saved.get(name) != wanted[name] and name not in allowed
     ]
     if changed:
         raise RunFolderError(

@@ -1,0 +1,54 @@
+"""Settings as flags under one heading per group. The flags themselves are flat: ``--learning-rate``, in any group.
+
+tyro makes a heading of every nested dataclass, so a flat configuration is taken apart into one per group, and put
+together again from what was parsed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field, make_dataclass
+from typing import Annotated, Any, TypeVar, get_type_hints
+
+import tyro
+
+from ppolm.config import ModelSettings
+from ppolm.config.groups import GROUPS, Group
+from ppolm.config.setting import meanings, settings_of
+
+S = TypeVar("S", bound=ModelSettings)
+
+
+def grouped(own: Any, settings: ModelSettings, about: str | None) -> Any:
+    """The defaults that tyro lays flags over: the command's ``own``, then the settings. ``about`` heads the help."""
+    kind = type(settings)
+    types, texts, known = get_type_hints(kind), meanings(kind), settings_of(kind)
+    declared: list[tuple[str, Any]] = [("own", Annotated[type(own), tyro.conf.arg(name="")])]
+    parts = []
+    for group in _groups(kind):
+        names = [name for name, one in known.items() if one.group == group]
+        helped = [(name, types[name], field(metadata={"help": texts.get(name, "")})) for name in names]
+        part = make_dataclass(_attribute(group), helped)  # without checks: those need all settings
+        heading = tyro.conf.arg(name=group, help=GROUPS[group])
+        declared.append((_attribute(group), Annotated[part, heading, tyro.conf.OmitArgPrefixes]))
+        parts.append(part(*(getattr(settings, name) for name in names)))
+    arguments = make_dataclass("Arguments", declared)
+    arguments.__doc__ = about
+    return arguments(own, *parts)
+
+
+def put_together(kind: type[S], arguments: Any) -> S:
+    """The configuration of what was parsed, checked as every configuration is."""
+    values: dict[str, Any] = {}
+    for group in _groups(kind):
+        values |= vars(getattr(arguments, _attribute(group)))
+    return kind(**values)
+
+
+def _groups(kind: type[ModelSettings]) -> list[Group]:
+    """The groups that a configuration has settings in, in the order of all groups."""
+    used = {one.group for one in settings_of(kind).values()}
+    return [group for group in GROUPS if group in used]
+
+
+def _attribute(group: Group) -> str:
+    return group.replace(" ", "_")
