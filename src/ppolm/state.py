@@ -23,7 +23,7 @@ class Stateless:
     """A component that is nothing but its settings."""
 
     def state_dict(self) -> State:
-        """Nothing."""
+        """Nothing: there is no state."""
         return {}
 
     def load_state_dict(self, state: State) -> None:
