@@ -61,7 +61,7 @@ def test_no_modules_import_each_other(edges: list[Import]) -> None:
 def test_every_module_stands_in_a_room() -> None:
     assert not homeless(), (
         f"{', '.join(homeless())} stand outside of all rooms. Move them into one, or add their room to ROOMS in "
-        "scripts/import_graph.py, to RULES in scripts/architecture_picture.py and to the table of docs/architecture.md."
+        "scripts/import_graph.py, to FLOORS in scripts/architecture_picture.py and to a table of docs/architecture.md."
     )
 
 
