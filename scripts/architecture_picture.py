@@ -43,7 +43,7 @@ FLOORS = (
         "The workflow",
         "#fbe3cf",
         {
-            "data": "files and data sets,\nchecked rows",
+            "data": "files and datasets,\nchecked rows",
             "embedded": "the tiny model\nand its world",
             "feedback": "judgements\nof people",
             "rewards": "where scores\ncome from",

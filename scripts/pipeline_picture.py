@@ -156,16 +156,38 @@ def _text(axes: Axes, x: float, y: float, words: str, size: float, **style: Any)
     return axes.text(x, y, words, size=size, ha="center", va="center", **{"color": INK, **style})
 
 
+ROWS = (
+    *(((DATA,), "  "), ((POLICY, SFT, TOKENIZER), "  "), ((PAIRS,), "  "), ((REWARD, KL), "  ")),
+    *(((ADJUST, VALUES), " ──▶ "), ((ADVANTAGE,), "  "), ((BUFFER, TRAIN), " ──▶ "), ((UPDATED, EVALUATION), " ──▶ ")),
+)
+"""The boxes of the text, row by row, and what stands between the boxes of a row."""
+
+
 def as_text() -> str:
-    """The stages one below the other, 78 wide."""
-    lines = [f"{TITLE}: ppo_step(prompts)", ""]
-    for number, stage in enumerate(STAGES):
-        lines += [f"{'':25}|"] if number else []
-        lines += [f"  {stage.title:22} {stage.lines[0]}", *(f"{'':25}{line}" for line in stage.lines[1:])]
-        if stage.adds:
-            lines.append(f"{'':25}+ {', '.join(stage.adds)}")
-    lines += ["", "+ columns that a stage adds to the table, one row per generated token"]
-    return "\n".join(lines) + "\n"
+    """The picture in letters, at most 78 wide."""
+    rows = [_boxes_side_by_side(stages, between) for stages, between in ROWS]
+    body = f"\n{'▼':^78}".rstrip().join(f"\n{row}" for row in rows)
+    return (
+        f"{TITLE}: ppo_step(prompts)\n{body}\n\n+ columns that a stage adds to the table, one row per generated token\n"
+    )
+
+
+def _boxes_side_by_side(stages: tuple[Stage, ...], between: str) -> str:
+    height = max(1 + len(stage.lines) + len(stage.added) for stage in stages)
+    boxes = [_box_of_letters(stage, height) for stage in stages]
+    middle = 1 + height // 2
+    lines = []
+    for number, parts in enumerate(zip(*boxes, strict=True)):
+        gap = between if number == middle else " " * len(between)
+        lines.append(gap.join(parts).center(78).rstrip())
+    return "\n".join(lines)
+
+
+def _box_of_letters(stage: Stage, height: int) -> list[str]:
+    lines = [stage.title, *stage.lines, *stage.added]
+    width = max(map(len, lines)) + 2
+    inside = [f"│{line:^{width}}│" for line in lines + [""] * (height - len(lines))]
+    return [f"┌{'─' * width}┐", *inside, f"└{'─' * width}┘"]
 
 
 def main() -> None:
