@@ -3,7 +3,7 @@ PYTHON ?= python3
 UV ?= $(shell command -v uv || ls .uv/bin/uv 2>/dev/null || echo $(PYTHON) -m uv)
 RUN = $(UV) run --frozen --no-sync
 
-.PHONY: demo setup sync check lint types test quick machines attack bench embedded seeds pin clean
+.PHONY: demo setup sync check lint types test quick machines attack bench embedded seeds pictures pin clean
 
 demo: setup  ## PPO on the embedded tiny model, in about two minutes; FLAGS="--seed 1 --steps 20 --reward gold --json"
 	@$(RUN) python main.py $(FLAGS)
@@ -49,6 +49,10 @@ embedded: setup  ## build the embedded model and its reward model again
 
 seeds: setup  ## the demo with five seeds, written into docs/
 	$(RUN) python -m scripts.demo_seeds
+
+pictures: setup  ## the pictures of docs/architecture.md, from the source
+	$(RUN) python -m scripts.pipeline_picture
+	$(RUN) python -m scripts.architecture_picture
 
 pin: setup  ## re-pin every dependency in pyproject.toml
 	$(RUN) python scripts/pin.py

@@ -1,4 +1,4 @@
-"""Writes examples/comparisons.jsonl: preferences of the embedded world, for the README's four commands.
+"""Writes examples/comparisons.jsonl: preferences of the embedded world, for the four commands of the README.
 
 python -m scripts.example_comparisons
 """

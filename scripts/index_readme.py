@@ -1,7 +1,8 @@
 """The README as a package index shows it: there is no repository beside it, so links into one would lead nowhere.
 
 Hatchling calls this when it builds the package. Links to files become the names of the files, links to headings their
-words, and pictures the name of their file: what is named comes with the package, and ``ppolm examples DIR`` copies it.
+words. A picture becomes the text that stands beside it (docs/pipeline.txt for docs/pipeline.png), or else the name of
+its file. What is named comes with the package, and ``ppolm examples DIR`` copies it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 NOTE = """> The documents, examples and configs named below come with the package: `ppolm examples DIR` copies them, and
 > this page, into a folder. `make` targets and `.venv` belong to a checkout of the source.
 """
+ROOT = Path(__file__).resolve().parent.parent
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?://)([^)]*)\)")
 
 
@@ -30,6 +32,9 @@ def _plain(link: re.Match[str]) -> str:
         return words
     name = f"`{target.removeprefix('src/').rstrip('/')}`"
     if picture:
+        drawing = (ROOT / target).with_suffix(".txt")
+        if drawing.is_file():
+            return f"```\n{drawing.read_text(encoding='utf-8').rstrip()}\n```"
         return f"({words}: {name})"
     bare = words.strip("`")
     return name if target.rstrip("/").endswith(bare.rstrip("/")) else f"{words} ({name})"

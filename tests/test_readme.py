@@ -1,4 +1,7 @@
-"""Every command of the README and every shipped config runs as written, but for the model and the size of the run."""
+"""Every command of the README, of the pages on using ppolm, and every shipped config runs as written.
+
+But for the model and the size of the run.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,9 @@ from scripts.example_comparisons import FILE, comparisons
 from tests.conftest import ROOT, spread
 from tests.tiny_models import make_model_folder
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+README = "README.md"
+PAGES = (README, "docs/installation.md", "docs/commands.md", "docs/rewards.md", "docs/runs.md")
+"""Pages whose commands are run, one after the other in one folder: a later one may use what an earlier one made."""
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
 SMALL = shlex.split(
     "--max-steps 1 --batch-size 2 --minibatch-size 2 --max-new-tokens 4 --lora-r 2 --eval-every 1 --max-eval-prompts 2 "
@@ -36,8 +41,12 @@ def roomy_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_model_folder(tmp_path_factory.mktemp("roomy"), context=1024)
 
 
-def code_blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+def code_blocks(language: str, page: str = README) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+
+
+def ppolm_commands(page: str) -> list[str]:
+    return [line for block in code_blocks("bash", page) for line in block.splitlines() if "ppolm " in line]
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.stem)
@@ -79,13 +88,13 @@ def test_the_users_quick_start_stands_in_the_readme_word_for_word() -> None:
     assert re.findall(r"```python\n(.*?)```", document, re.DOTALL)[0] == code_blocks("python")[0]
 
 
-def test_readme_commands_run(
+def test_commands_of_the_readme_and_of_the_pages_run(
     roomy_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("configs", "examples"):
         shutil.copytree(ROOT / name, tmp_path / name)
     monkeypatch.chdir(tmp_path)
-    commands = [line for block in code_blocks("bash") for line in block.splitlines() if "ppolm " in line]
+    commands = list(dict.fromkeys(command for page in PAGES for command in ppolm_commands(page)))
     assert len(commands) == 16
     for command in commands:
         words = shlex.split(command)[1:]
@@ -105,7 +114,8 @@ def test_readme_commands_run(
             assert "--learning-rate" in capsys.readouterr().out
         else:
             assert ppolm(words) == 0, command
-    snippet = code_blocks("python")[2].replace("path/to/model", str(roomy_model))
+    (snippet,) = code_blocks("python", "docs/runs.md")
+    snippet = snippet.replace("path/to/model", str(roomy_model))
     scope: dict[str, Any] = {"AutoModelForCausalLM": AutoModelForCausalLM, "PeftModel": PeftModel}
     exec(snippet, scope)
     assert scope["policy"].peft_config["default"].r == 2
@@ -115,23 +125,15 @@ def test_the_example_comparisons_are_those_of_the_embedded_world() -> None:
     assert FILE.read_text(encoding="utf-8") == comparisons()
 
 
-def test_own_reward_of_the_readme_works(make_config: Callable[..., PPOConfig]) -> None:
+def test_own_reward_of_the_readme_works_and_stands_on_the_page_of_rewards_too(
+    make_config: Callable[..., PPOConfig],
+) -> None:
     scope: dict[str, Callable[..., list[float]]] = {}
-    exec(code_blocks("python")[1], scope)
+    own = code_blocks("python")[1]
+    assert code_blocks("python", "docs/rewards.md") == [own]
+    exec(own, scope)
     results = PPOTrainer(make_config(), reward=scope["score"]).ppo_step([{"prompt": "one", "title": "two"}])
     assert results["rewards"] == [1.0]
-
-
-def test_every_file_the_readme_links_to_exists() -> None:
-    links = re.findall(r"\]\(([^)#]+)\)", README)
-    assert len(links) > 15
-    assert [link for link in links if not (ROOT / link).exists()] == []
-
-
-def test_annotated_tree_lists_every_subpackage() -> None:
-    listed = set(re.findall(r"^[├└]── (\w+)/", README, re.MULTILINE))
-    real = {path.parent.name for path in (ROOT / "src" / "ppolm").glob("*/__init__.py")}
-    assert listed == real
 
 
 def test_components_named_as_replaceable_are_arguments_of_the_trainer(make_config: Callable[..., PPOConfig]) -> None:
@@ -149,7 +151,8 @@ def test_components_named_as_replaceable_are_arguments_of_the_trainer(make_confi
             "model_trainer",
         )
     }
-    named = README.split("Every component can be replaced")[1].split("An engine")[0]
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = page.split("Every component can be replaced")[1].split("An engine")[0]
     assert all(f"{name}=..." in named for name in parts)
     second = PPOTrainer(make_config(), models=first.models, **parts)
     assert all(getattr(second, name) is part for name, part in parts.items())
@@ -159,7 +162,8 @@ def test_components_named_as_replaceable_are_arguments_of_the_trainer(make_confi
 @pytest.mark.skipif(shutil.which("uv") is None, reason="uv is not installed")
 def test_uv_knows_the_option_that_leaves_cuda_out() -> None:
     """Whether its index answers is another matter: the tests may have no network."""
-    (line,) = (line for line in README.splitlines() if line.startswith("uv pip install"))
+    page = (ROOT / "docs" / "installation.md").read_text(encoding="utf-8")
+    (line,) = (line for line in page.splitlines() if line.startswith("uv pip install"))
     option, value = shlex.split(line)[3:5]
     answer = subprocess.run(["uv", "pip", "install", "--help"], capture_output=True, text=True, check=True)
     assert (option, value) == ("--torch-backend", "cpu")

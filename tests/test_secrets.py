@@ -252,5 +252,5 @@ def test_answers_that_are_no_json_are_an_error(server: Server, answer: bytes) ->
         HTTPReward(f"http://{server.host}/", 5.0, 2)(PROMPTS, PROMPTS)
 
 
-def test_the_readme_tells_how_keys_are_given() -> None:
-    assert "$MY_KEY" in (ROOT / "README.md").read_text()
+def test_the_page_on_rewards_tells_how_keys_are_given() -> None:
+    assert "$MY_KEY" in (ROOT / "docs" / "rewards.md").read_text()

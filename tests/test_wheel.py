@@ -97,6 +97,12 @@ def test_no_link_on_the_index_page_leads_nowhere(metadata: Message) -> None:
     assert "`docs/embedded-world.md`" in page
 
 
+def test_the_picture_is_on_the_index_page_as_text(metadata: Message) -> None:
+    page = str(metadata.get_payload())
+    assert "pipeline.png" not in page
+    assert "adjust_rewards_with_kl()" in page
+
+
 def test_links_become_names() -> None:
     text = "# T\n\nA [doc](docs/a.md), [docs/a.md](docs/a.md), [b.py](src/ppolm/b.py), [up](#t), [web](https://x.y).\n"
     page = index_readme(text + "\n![A picture](docs/p.png)\n")

@@ -1,4 +1,4 @@
-"""The numbers of one PPO step. Each has one definition, in the glossary of the README."""
+"""The numbers of one PPO step. Each has one definition, in docs/metrics.md."""
 
 from __future__ import annotations
 
