@@ -81,6 +81,7 @@ FLOORS = (
             "measures": "words, intervals",
             "config": "every setting,\nchecked",
             "names": "shared words",
+            "state": "what a checkpoint\nkeeps",
             "messages": "text in errors",
             "errors": "what is raised",
         },

@@ -16,7 +16,8 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent.parent / "src" / "ppolm"
 ROOMS = (
-    *("errors", "messages", "names", "state", "config", "measures", "batches", "kernels", "embedded", "data", "rollout"),
+    *("errors", "messages", "names", "state", "config", "measures", "batches", "kernels"),
+    *("embedded", "data", "rollout"),
     *("base_setup", "models", "base_setup.model_setup", "token_attribution", "reward_kl", "advantage"),
     *("experience_buffer", "training", "feedback", "rewards", "storage", "supervised", "components", "evaluation"),
     *("readiness", "runs", "estimate", "ppo_trainer", "studio", "cli"),
@@ -27,8 +28,8 @@ ROOMS = (
 the base, and the documents place that assembly in ``base_setup/``.
 """
 FACE = "ppolm"
-"""``ppolm/__init__.py``, the public face: it may import everything, and nothing in the package imports more of it than
-its version."""
+"""``ppolm/__init__.py`` and ``__main__.py``, the public face: it may import everything, and nothing in the package
+imports more of it than its version."""
 
 
 @dataclass(frozen=True, order=True)
@@ -58,7 +59,7 @@ def modules(package: Path = PACKAGE) -> dict[str, Path]:
 def room_of(module: str) -> str | None:
     """The room of a module, the public face for the package itself, or None for a module outside of all rooms."""
     name = module.partition(".")[2]
-    if not name:
+    if name in ("", "__main__"):
         return FACE
     inside = [room for room in ROOMS if name == room or name.startswith(f"{room}.")]
     return max(inside, key=len, default=None)

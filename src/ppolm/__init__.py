@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ppolm.ppo_trainer.reward_computer import RewardComputer
     from ppolm.ppo_trainer.run_comparison import RunComparison
     from ppolm.ppo_trainer.value_adder import ValueAdder
-    from ppolm.readiness import Readiness, assess
+    from ppolm.readiness import Readiness, assess, readiness_summary, write_readiness
     from ppolm.reward_kl import KLDivergence, RewardAdjuster
     from ppolm.reward_kl.kl_controller import KLController
     from ppolm.rollout.generated_text import GeneratedText
@@ -79,7 +79,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "ppolm.ppo_trainer.reward_computer": ("RewardComputer",),
     "ppolm.ppo_trainer.run_comparison": ("RunComparison",),
     "ppolm.ppo_trainer.value_adder": ("ValueAdder",),
-    "ppolm.readiness": ("Readiness", "assess"),
+    "ppolm.readiness": ("Readiness", "assess", "readiness_summary", "write_readiness"),
     "ppolm.reward_kl": ("KLDivergence", "RewardAdjuster"),
     "ppolm.reward_kl.kl_controller": ("KLController",),
     "ppolm.rollout.generated_text": ("GeneratedText",),

@@ -63,7 +63,7 @@ def measure(arguments: ReadinessArguments, output: Path | None) -> None:
         for row in load_judgements(source, arguments.dataset_split, arguments.skip_bad_rows)
     ]
     from ppolm.embedded import reward_path
-    from ppolm.readiness import assess, write_readiness
+    from ppolm.readiness import assess, readiness_summary, write_readiness
     from ppolm.storage.prompt_record import read_trained_on
     from ppolm.supervised.load_reward import load_reward_model
 
@@ -79,6 +79,6 @@ def measure(arguments: ReadinessArguments, output: Path | None) -> None:
     if output is not None:
         with explained(output, "measure again"):
             write_readiness(output, readiness)
-    print(json.dumps(readiness.to_dict(), indent=1) if arguments.json else readiness.summary())
+    print(json.dumps(readiness.to_dict(), indent=1) if arguments.json else readiness_summary(readiness))
     if output is not None and not arguments.json:
         print(f"\nReport: {output / 'readiness.md'}")

@@ -24,7 +24,7 @@ def train(config: RewardConfig, folder: OutputFolder) -> None:
     held_out = load_sources(load_judgements, config.eval_data, config) or None
     references = load_sources(load_demonstrations, config.reference_data, config)
     test = load_sources(load_judgements, config.test_data, config)
-    from ppolm.readiness import assess, write_readiness
+    from ppolm.readiness import assess, readiness_summary, write_readiness
     from ppolm.supervised import RewardTrainer
 
     trainer = RewardTrainer(config, rows, held_out, references)
@@ -35,7 +35,7 @@ def train(config: RewardConfig, folder: OutputFolder) -> None:
     readiness = assess(measured, trainer.model.score_texts, chose_weights=not test)
     trainer.save(output, add=lambda folder: write_readiness(folder, readiness))
     folder.finish()
-    print(readiness.summary())
+    print(readiness_summary(readiness))
     seen = trainer.prompts_seen(test)
     if seen:
         print(f"warning: {seen} of the {len(test)} test rows have a prompt that was trained on.", file=sys.stderr)

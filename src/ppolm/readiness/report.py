@@ -1,12 +1,10 @@
-"""The readiness report of a reward model: measured on held-out judgements, written beside the model."""
+"""The readiness report of a reward model, as measured on held-out judgements."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ppolm.readiness.correlations import RatingReport, ThumbReport
@@ -56,12 +54,6 @@ class Readiness:
         """All numbers, as JSON holds them: bounds that are not known are None."""
         return dict(_finite(dataclasses.asdict(self)))
 
-    def summary(self) -> str:
-        """A few lines for the terminal, the verdict and its reasons last."""
-        from ppolm.readiness.markdown import summary_lines
-
-        return "\n".join(summary_lines(self))
-
 
 def _finite(value: Any) -> Any:
     if isinstance(value, dict):
@@ -69,14 +61,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def write_readiness(folder: Path, readiness: Readiness) -> None:
-    """Write readiness.json, readiness.md and readiness.png into a folder."""
-    from ppolm.readiness.markdown import markdown
-    from ppolm.readiness.picture import draw
-
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "readiness.json").write_text(json.dumps(readiness.to_dict(), indent=1, allow_nan=False))
-    (folder / "readiness.md").write_text(markdown(readiness), encoding="utf-8")
-    draw(folder / "readiness.png", readiness)

@@ -1,0 +1,23 @@
+"""The readiness report as files beside the model, and as lines for the terminal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from ppolm.readiness.markdown import markdown, summary_lines
+from ppolm.readiness.picture import draw
+from ppolm.readiness.report import Readiness
+
+
+def write_readiness(folder: Path, readiness: Readiness) -> None:
+    """Write readiness.json, readiness.md and readiness.png into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "readiness.json").write_text(json.dumps(readiness.to_dict(), indent=1, allow_nan=False))
+    (folder / "readiness.md").write_text(markdown(readiness), encoding="utf-8")
+    draw(folder / "readiness.png", readiness)
+
+
+def readiness_summary(readiness: Readiness) -> str:
+    """A few lines for the terminal, the verdict and its reasons last."""
+    return "\n".join(summary_lines(readiness))
