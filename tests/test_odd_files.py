@@ -76,6 +76,8 @@ def test_an_adapter_that_is_a_pickle_is_not_opened(spoilt: Path, good: Path) -> 
         {"lora_alpha": 1e308},
         {"lora_alpha": float("nan")},
         {"lora_alpha": []},
+        {"base_model_name_or_path": 7},
+        {"base_model_name_or_path": ["a"]},
         {"lora_dropout": "x"},
         {"target_modules": 7},
         {"target_modules": {"a": 1}},
@@ -86,7 +88,7 @@ def test_an_adapter_that_is_a_pickle_is_not_opened(spoilt: Path, good: Path) -> 
         {"task_type": {"a": []}},
         {"init_lora_weights": "x" * 10_000},
     ],
-    ids=range(17),
+    ids=range(19),
 )
 def test_odd_fields_of_an_adapter_are_an_error(spoilt: Path, changes: dict[str, Any]) -> None:
     about = json.loads((spoilt / "adapter_config.json").read_text())

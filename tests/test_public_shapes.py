@@ -138,6 +138,12 @@ def test_a_folder_of_everything_is_no_data_set(tmp_path: Path, monkeypatch: pyte
     assert len(list(read_rows("~/train.jsonl"))) == 1
 
 
+@pytest.mark.parametrize("name", ["\ud800", "a\0b"])
+def test_a_name_that_no_file_system_takes_is_no_data_set(name: str) -> None:
+    with pytest.raises(DataError, match="neither a file nor a dataset"):
+        list(read_rows(name))
+
+
 def test_a_folder_that_leads_into_itself_is_looked_through_once(tmp_path: Path) -> None:
     (tmp_path / "again").symlink_to(tmp_path)
     write(tmp_path / "train.jsonl", [{"prompt": "a"}])

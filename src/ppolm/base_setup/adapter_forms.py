@@ -63,12 +63,15 @@ def read_adapter_config(folder: str | Path) -> LoraConfig:
 
 
 def refuse_values(config: LoraConfig, folder: str | Path) -> None:
-    """Raise for a rank or scale that is no number one can compute with."""
+    """Raise for a rank or scale that is no number one can compute with, and for a base that has no name."""
     limits = {"r": (1, 2**20), "lora_alpha": (-1e6, 1e6), "lora_dropout": (0, 1)}
     for name, (low, high) in limits.items():
         value = getattr(config, name)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
             raise ModelError(f"Adapter {folder} has {name} {brief(value)}, expected a number from {low:g} to {high:g}.")
+    base = config.base_model_name_or_path
+    if base is not None and not isinstance(base, str):
+        raise ModelError(f"Adapter {folder} names {brief(base)} as its base model, expected a name or a folder.")
 
 
 def refuse_form(config: LoraConfig, folder: str | Path) -> None:

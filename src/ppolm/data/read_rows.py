@@ -169,7 +169,7 @@ def _refuse_folder_of_everything(folder: Path, source: str) -> None:
     while waiting:
         try:
             entries = list(islice(os.scandir(waiting.pop()), MOST_ENTRIES + 1))
-        except OSError:  # no right to look, or just gone: the library says what it makes of that
+        except (OSError, ValueError):  # no right to look, gone, or no name at all: for the library to say
             continue
         waiting += [Path(entry) for entry in entries if entry.is_dir(follow_symlinks=False)]
         count += len(entries)
