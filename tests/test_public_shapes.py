@@ -14,7 +14,6 @@ from ppolm.data.load_rows import load_demonstrations, load_judgements, load_prom
 from ppolm.data.prompts import Prompt, as_prompt
 from ppolm.data.read_rows import MOST_ENTRIES, DatasetName, read_rows
 from ppolm.data.shapes import shape_of, standard_row
-from ppolm.data.tally import answers_of
 from ppolm.errors import DataError
 from tests.public_shapes import SHAPES, chat, rows_of, transcript
 
@@ -24,7 +23,7 @@ def test_a_row_becomes_what_the_page_says(name: str) -> None:
     example = as_example(rows_of(name, 1)[0], "row")
     assert not isinstance(example, Prompt)
     assert example.prompt.content == SHAPES[name][2]
-    assert list(answers_of(example).values()) == SHAPES[name][3]
+    assert list(example.answers.values()) == SHAPES[name][3]
 
 
 @pytest.mark.parametrize("name", SHAPES)

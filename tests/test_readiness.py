@@ -21,7 +21,6 @@ from ppolm.errors import DataError, RewardError
 from ppolm.measures.intervals import cluster_interval, mean_interval, statistic_interval
 from ppolm.measures.words import words
 from ppolm.readiness import Readiness, assess, readiness_summary, write_readiness
-from ppolm.readiness.assess import answers
 from ppolm.readiness.correlations import auc, partial_spearman, pearson, ranks, spearman
 from ppolm.readiness.edits import EDITS, PADDING, edit_report
 from ppolm.readiness.length import balancing_weights, length_report, matched_pairs

@@ -20,6 +20,11 @@ class Demonstration:
     prompt: Prompt
     completion: str
 
+    @property
+    def answers(self) -> dict[str, str]:
+        """Its answer, by column."""
+        return {"completion": self.completion}
+
 
 @dataclass(frozen=True)
 class Preference:
@@ -35,6 +40,16 @@ class Preference:
     """By how much the better score should exceed the other."""
     annotator: str | None = None
 
+    @property
+    def answers(self) -> dict[str, str]:
+        """Its two answers, by column."""
+        return {"chosen": self.chosen, "rejected": self.rejected}
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """What people said of them, by column."""
+        return {"tie": bool(self.tie), "margin": float(self.margin)}
+
 
 @dataclass(frozen=True)
 class Rating:
@@ -46,6 +61,16 @@ class Rating:
     confidence: float = 1.0
     annotator: str | None = None
 
+    @property
+    def answers(self) -> dict[str, str]:
+        """Its answer, by column."""
+        return {"completion": self.completion}
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """What people said of it, by column."""
+        return {"score": float(self.score)}
+
 
 @dataclass(frozen=True)
 class Thumb:
@@ -56,6 +81,16 @@ class Thumb:
     label: bool
     confidence: float = 1.0
     annotator: str | None = None
+
+    @property
+    def answers(self) -> dict[str, str]:
+        """Its answer, by column."""
+        return {"completion": self.completion}
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """What people said of it, by column."""
+        return {"label": bool(self.label)}
 
 
 Judgement = Preference | Rating | Thumb

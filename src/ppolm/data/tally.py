@@ -83,7 +83,7 @@ class Tally:
     def add(self, example: Example, where: str, count_tokens: CountTokens | None = None) -> None:
         """Remember one good row."""
         prompt = example if isinstance(example, Prompt) else example.prompt
-        answers = answers_of(example)
+        answers = {} if isinstance(example, Prompt) else example.answers
         tokens = count_tokens(prompt, list(answers.values())) if count_tokens else None  # first: it may refuse the row
         kind = KINDS[type(example)].split()[0]
         self.rows += 1
@@ -162,13 +162,6 @@ def remember(texts: dict[bytes, Seen], key: bytes, text: str) -> Seen:
         texts[key] = Seen(preview(text, 60), len(words(text)))
     texts[key].count += 1
     return texts[key]
-
-
-def answers_of(example: Example) -> dict[str, str]:
-    """The answers of a row by column; a prompt has none."""
-    if isinstance(example, Preference):
-        return {"chosen": example.chosen, "rejected": example.rejected}
-    return {} if isinstance(example, Prompt) else {"completion": example.completion}
 
 
 def verdict_of(example: Example) -> list[str]:

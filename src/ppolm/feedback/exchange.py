@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
-from ppolm.data.examples import Preference, Rating, as_judgement
+from ppolm.data.examples import as_judgement
 from ppolm.data.load_rows import load_rows
 from ppolm.data.prompts import Prompt
 from ppolm.errors import DataError
@@ -91,12 +91,7 @@ def as_row(record: Record) -> dict[str, Any]:
     """A judgement as a row that ``as_record`` reads back."""
     judged, content = record.judgement, record.judgement.prompt.content
     row: dict[str, Any] = {"prompt": content} if isinstance(content, str) else {"messages": content}
-    if isinstance(judged, Preference):
-        row |= {"chosen": judged.chosen, "rejected": judged.rejected, "tie": judged.tie, "margin": judged.margin}
-    elif isinstance(judged, Rating):
-        row |= {"completion": judged.completion, "score": judged.score}
-    else:
-        row |= {"completion": judged.completion, "label": judged.label}
+    row |= judged.answers | judged.said
     row |= {"confidence": judged.confidence, "annotator": judged.annotator}
     row |= {"judged_at": record.time.isoformat(), **vars(record.source), "judgement_id": record.id}
     return {name: row[name] for name in COLUMNS if row.get(name) is not None}

@@ -50,9 +50,8 @@ class Record:
     @cached_property
     def response_ids(self) -> tuple[str, ...]:
         """The response that was judged; of a comparison, the chosen one and the other."""
-        judged, content = self.judgement, self.judgement.prompt.content
-        texts = (judged.chosen, judged.rejected) if isinstance(judged, Preference) else (judged.completion,)
-        return tuple(response_id(content, text) for text in texts)
+        judged = self.judgement
+        return tuple(response_id(judged.prompt.content, text) for text in judged.answers.values())
 
     @cached_property
     def item(self) -> tuple[str, ...]:

@@ -20,9 +20,8 @@ def answer_row(content: Content, text: str) -> dict[str, Any]:
 
 def response_rows(record: Record) -> list[dict[str, Any]]:
     """The responses that a judgement is about."""
-    judged, content = record.judgement, record.judgement.prompt.content
-    texts = (judged.chosen, judged.rejected) if isinstance(judged, Preference) else (judged.completion,)
-    return [answer_row(content, text) for text in texts]
+    judged = record.judgement
+    return [answer_row(judged.prompt.content, text) for text in judged.answers.values()]
 
 
 def judgement_row(record: Record) -> dict[str, Any]:
@@ -34,10 +33,8 @@ def judgement_row(record: Record) -> dict[str, Any]:
         "kind": record.kind,
         "response_id": ids[0],
         "rejected_id": ids[1] if len(ids) == 2 else None,
-        "score": float(judged.score) if isinstance(judged, Rating) else None,
-        "label": bool(judged.label) if isinstance(judged, Thumb) else None,
-        "tie": bool(judged.tie) if isinstance(judged, Preference) else None,
-        "margin": float(judged.margin) if isinstance(judged, Preference) else None,
+        **dict.fromkeys(("score", "label", "tie", "margin")),
+        **judged.said,
         "confidence": float(judged.confidence),
         "annotator": judged.annotator,
         "time": record.time,
@@ -48,7 +45,7 @@ def judgement_row(record: Record) -> dict[str, Any]:
 def record_of(row: Any) -> Record:
     """A judgement as it was stored."""
     judgement = _judgement(row)
-    texts = (judgement.chosen, judgement.rejected) if isinstance(judgement, Preference) else (judgement.completion,)
+    texts = judgement.answers.values()
     said = {"preferences": ("tie", "margin"), "scores": ("score",), "thumbs": ("label",)}.get(row["kind"], ("kind",))
     numbers = all(_is_number(row[name]) for name in (*said, "confidence"))
     if not (_is_content(judgement.prompt.content) and all(isinstance(text, str) for text in texts) and numbers):

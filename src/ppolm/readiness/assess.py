@@ -112,11 +112,6 @@ def assess(rows: Sequence[Judgement], score: Scorer, mistakes: int = 5, chose_we
     )
 
 
-def answers(row: Judgement) -> list[str]:
-    """The answers that a judgement is about."""
-    return [row.chosen, row.rejected] if isinstance(row, Preference) else [row.completion]
-
-
 def scores_of(score: Scorer, prompts: Sequence[Any], responses: Sequence[str]) -> Array:
     """A finite score for each response, or an error."""
     given = np.asarray(score(prompts, responses), dtype=np.float64)
@@ -135,9 +130,9 @@ def scores_of(score: Scorer, prompts: Sequence[Any], responses: Sequence[str]) -
 
 def score_rows(rows: Sequence[Judgement], score: Scorer) -> Scored:
     """Score all answers of all rows at once."""
-    texts = [(row.prompt.content, answer) for row in rows for answer in answers(row)]
+    texts = [(row.prompt.content, answer) for row in rows for answer in row.answers.values()]
     flat = scores_of(score, [prompt for prompt, _ in texts], [answer for _, answer in texts])
-    starts = np.cumsum([0, *(len(answers(row)) for row in rows)])[:-1]
+    starts = np.cumsum([0, *(len(row.answers) for row in rows)])[:-1]
 
     def where(kind: type) -> Rows:
         return starts[[isinstance(row, kind) for row in rows]]
@@ -191,9 +186,9 @@ def _edits(rows: Sequence[Judgement], score: Scorer, std: float) -> dict[str, Ed
     """Every edit on rows from all over the data: a file may be sorted."""
     count = min(len(rows), EDITED_ROWS)
     some = [rows[i] for i in np.linspace(0, len(rows) - 1, count).astype(int)]
-    prompts = [row.prompt.content for row in some for _ in answers(row)]
-    texts = [answer for row in some for answer in answers(row)]
-    starts = np.cumsum([0, *(len(answers(row)) for row in some)])[:-1].tolist()
+    prompts = [row.prompt.content for row in some for _ in row.answers]
+    texts = [answer for row in some for answer in row.answers.values()]
+    starts = np.cumsum([0, *(len(row.answers) for row in some)])[:-1].tolist()
     pairs = [(at, at + 1) for at, row in zip(starts, some, strict=True) if isinstance(row, Preference)]
     versions = [texts, *([edit(text) for text in texts] for edit in EDITS.values())]
     # In one call, so that an answer and its edited versions meet the same state of the reward.

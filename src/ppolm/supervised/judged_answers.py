@@ -56,7 +56,7 @@ def encode_judgements(
 
 
 def judged_texts(row: Judgement) -> tuple[Prompt, tuple[str, ...]]:
-    return row.prompt, (row.chosen, row.rejected) if isinstance(row, Preference) else (row.completion,)
+    return row.prompt, tuple(row.answers.values())
 
 
 def judgement_numbers(row: Judgement) -> list[float]:
