@@ -25,11 +25,12 @@ from ppolm.errors import ModelError
 from ppolm.kernels.attention import MASKED
 from ppolm.kernels.cpu_bfloat16 import make_bfloat16_safe
 from ppolm.kernels.cpu_threads import WIDTH_OF_A_THREAD, use_threads
-from ppolm.kernels.fused_block import only
+from ppolm.kernels.fused_block import last_block_at
 from ppolm.kernels.lora_linear import apply_prepared
 from ppolm.kernels.output_head import OutputHead, find_head
 from ppolm.kernels.products import ComputeMode, PreparedLayers, computing, current_mode
 from ppolm.kernels.products import logits as product_logits
+from ppolm.kernels.stand_in import find as find_stand_in
 
 log = logging.getLogger(__name__)
 
@@ -169,7 +170,7 @@ class BaseModelSetup:
         if self.last_block is None or positions.shape[1] == inputs.shape[1]:
             hidden = self.hidden_states(inputs, batch.position_ids, batch.mask)
             return hidden.flatten(0, 1)[batch.state_index]
-        with only(self.last_block, positions):
+        with last_block_at(self.last_block, positions):
             return self.hidden_states(inputs, batch.position_ids, batch.mask).flatten(0, 1)[index]
 
     def project(self, hidden: Tensor) -> Tensor:
@@ -192,7 +193,7 @@ class BaseModelSetup:
         """W [V, d], if the output layer is nothing but the product with it and it is frozen."""
         layer = self.causal_lm.get_output_embeddings()
         plain = type(layer) is nn.Linear and layer.bias is None and not layer.weight.requires_grad
-        plain = plain and "forward" not in vars(layer) and not layer._forward_hooks  # nobody changes what it gives
+        plain = plain and find_stand_in(layer) is None and not layer._forward_hooks  # nobody changes what it gives
         return layer.weight if plain else None
 
     @property

@@ -24,7 +24,7 @@ from ppolm.base_setup.load_model import find_blocks
 from ppolm.base_setup.trunk import Trunk, make_trunk
 from ppolm.config.places import absolute
 from ppolm.errors import ModelError
-from ppolm.kernels.lora_linear import fuse
+from ppolm.kernels.lora_linear import fuse_adapters
 from ppolm.messages import reason
 
 log = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ class AdapterSet:
         self._check_round_trip(name)
         self.model.eval()  # dropout is off in all of PPO, LoRA's too
         if self.setup.capabilities.has("fused_adapters"):
-            refusal = trying(self.setup, "fused_adapters", lambda: fuse(self.model, self._inner[name]))
+            refusal = trying(self.setup, "fused_adapters", lambda: fuse_adapters(self.model, self._inner[name]))
             if refusal is not None:
                 self.setup.capabilities = self.setup.capabilities.with_path("fused_adapters", refusal)
                 log.warning("%s adds its adapters as PEFT does: %s.", self.setup.name, refusal)
