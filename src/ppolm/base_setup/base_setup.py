@@ -58,7 +58,7 @@ class BaseModelSetup:
             self.context_length = context_length(self.text_config)
             """Longest sequence the model has positions for, if it says so."""
             self.tokenizer = self._load_tokenizer(source, config.trust_remote_code)
-        self.mode = ComputeMode(product_precision(self.dtype, self.device))
+        self.mode = ComputeMode(product_precision(self.dtype, self.device), owner=object())
         self.fused = False
         """Whether the blocks are ours."""
         self.last_block: nn.Module | None = None
@@ -134,7 +134,7 @@ class BaseModelSetup:
     def computing(self) -> AbstractContextManager[None]:
         """While anything of this model is computed: in its own mode, whatever other models do."""
         mode = current_mode()
-        return computing(mode if mode.sampling else self.mode)
+        return computing(mode if mode.sampling and mode.owner is self.mode.owner else self.mode)
 
     def blocks(self, **inputs: Any) -> Any:
         """Run the transformer without its output matrix."""

@@ -26,7 +26,10 @@ SAFE_ISA = "AVX512_CORE_FP16"
 
 @functools.cache
 def make_bfloat16_safe() -> bool:
-    """Make sure that a bfloat16 product on the CPU cannot end this process; whether nothing had to be given up."""
+    """Make sure that a bfloat16 product on the CPU cannot end this process; whether nothing had to be given up.
+
+    What is given up, all models of the process give up: oneDNN reads its limit once, and torch has one switch for it.
+    """
     if not sys.platform.startswith("linux") or products_work():
         return True
     os.environ["ONEDNN_MAX_CPU_ISA"] = SAFE_ISA
