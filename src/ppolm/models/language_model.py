@@ -21,10 +21,10 @@ class LanguageModel(BaseModel):
         self, batch: Microbatch, temperature: float, entropy: Literal["skip", "measure", "train"] = "skip"
     ) -> tuple[Tensor, Tensor]:
         """log π(a|s) and entropy [n] of the actions of one microbatch, with gradients if the role is trainable."""
-        setup, states = self.setup, self.states(batch)
-        with setup.computing():
+        setup = self.setup
+        with self.active(), setup.computing():
             return token_logprobs(
-                states,
+                self.states(batch),
                 batch.actions,
                 setup.project,
                 temperature,
@@ -45,5 +45,5 @@ class LanguageModel(BaseModel):
     def generate(self, prompts: Sequence[Sequence[int]], sampling: Sampling, uniforms: Tensor) -> list[Sampled]:
         """Sample one response per prompt; ``uniforms`` [prompts, max_new_tokens] decide every draw."""
         longest = max(map(len, prompts)) + sampling.max_new_tokens
-        self.activate()
-        return sample(self.setup.capabilities.sampler_for(longest), self.setup, prompts, sampling, uniforms)
+        with self.active():
+            return sample(self.setup.capabilities.sampler_for(longest), self.setup, prompts, sampling, uniforms)

@@ -57,22 +57,24 @@ class ModelTrainer:
         """PPO epochs over minibatches of the policy; the mean loss. Stops early when ``target_kl`` is passed."""
         means = RunningMeans()
         self.metrics["early_stop"] = 0.0
-        for pairs in self._minibatches(sa_pairs):
-            update = self._policy_update(pairs)
-            means.add(update, weight=len(pairs))
-            if "first_mismatch" not in self.metrics:
-                self.metrics["first_mismatch"] = self.mismatch
-            if self._too_far(update):
-                self.metrics["early_stop"] = 1.0
-                break
+        with self.policy.active(trainable=True):  # once for all updates
+            for pairs in self._minibatches(sa_pairs):
+                update = self._policy_update(pairs)
+                means.add(update, weight=len(pairs))
+                if "first_mismatch" not in self.metrics:
+                    self.metrics["first_mismatch"] = self.mismatch
+                if self._too_far(update):
+                    self.metrics["early_stop"] = 1.0
+                    break
         self.metrics |= means.means()
         return means.mean("policy_loss")
 
     def train_value_model(self, sa_pairs: Data) -> float:
         """PPO epochs over minibatches of the value model; the mean loss."""
         means = RunningMeans()
-        for pairs in self._minibatches(sa_pairs):
-            means.add(self._value_update(pairs), weight=len(pairs))
+        with self.value.active(trainable=True):  # once for all updates
+            for pairs in self._minibatches(sa_pairs):
+                means.add(self._value_update(pairs), weight=len(pairs))
         self.metrics |= means.means()
         return means.mean("value_loss")
 
@@ -94,7 +96,6 @@ class ModelTrainer:
     def _policy_update(self, pairs: SAPairs) -> dict[str, float]:
         config, sums, count = self.config, DeferredMeans(), len(pairs)
         clip_high = config.clip_epsilon if config.clip_epsilon_high is None else config.clip_epsilon_high
-        self.policy.activate(trainable=True)
 
         def loss(batch: Microbatch) -> Tensor:
             new, entropy = self.policy.token_logprobs(
@@ -117,7 +118,8 @@ class ModelTrainer:
         def veto() -> bool:
             return config.target_kl is not None and self._too_far(sums.means())  # nothing is read without need
 
-        norm = self.policy_updater.update(self._microbatches(self.policy, pairs), loss, veto)
+        with self.policy.active(trainable=True):
+            norm = self.policy_updater.update(self._microbatches(self.policy, pairs), loss, veto)
         self.mismatch = sums.largest("mismatch")
         if norm is None:
             return sums.means() if self._too_far(sums.means()) else {}
@@ -131,7 +133,6 @@ class ModelTrainer:
     def _value_update(self, pairs: SAPairs) -> dict[str, float]:
         config, sums, count = self.config, DeferredMeans(), len(pairs)
         target_name = "return" if config.value_target == "gae" else "reward_to_go"
-        self.value.activate(trainable=True)
 
         def loss(batch: Microbatch) -> Tensor:
             new = self.value.token_values(batch)
@@ -140,7 +141,8 @@ class ModelTrainer:
             sums.add({"value_loss": terms.detach().mean()}, weight=len(new), largest={})
             return config.value_coef * terms.sum() / count
 
-        norm = self.value_updater.update(self._microbatches(self.value, pairs), loss)
+        with self.value.active(trainable=True):
+            norm = self.value_updater.update(self._microbatches(self.value, pairs), loss)
         return {} if norm is None else sums.means() | {"value_grad_norm": norm}
 
 
