@@ -29,10 +29,10 @@ SAME = 1e-4
 class Adapted:
     """What a linear layer computes now: y = x Wᵀ + bias + s (x Aᵀ) Bᵀ. W and bias are frozen."""
 
-    weight: Tensor
-    bias: Tensor | None
-    a: Tensor | None = None
-    b: Tensor | None = None
+    weight: Tensor  # [out, in]
+    bias: Tensor | None  # [out]
+    a: Tensor | None = None  # [r, in]
+    b: Tensor | None = None  # [out, r]
     scale: float = 0.0
 
 
