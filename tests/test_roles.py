@@ -90,7 +90,7 @@ def layers(models: Models) -> list[Any]:
 
 def switches(models: Models) -> list[Any]:
     """What PEFT's layers and all parameters say about who is active and who trains."""
-    state: list[Any] = [None if layer.disable_adapters else layer.active_adapters for layer in layers(models)]
+    state: list[Any] = [(layer.active_adapters, layer.disable_adapters) for layer in layers(models)]
     heads = [parameter for head in models.adapters.heads.values() for parameter in head.parameters()]
     return state + [value.requires_grad for value in (*models.adapters.model.parameters(), *heads)]
 
@@ -198,9 +198,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str | None, bool]]:
     made: list[tuple[str | None, bool]] = []
     switch = AdapterSet._switch
 
-    def count(self: AdapterSet, name: str | None, trainable: bool, enabled: bool) -> None:
-        made.append((name, trainable))
-        switch(self, name, trainable, enabled)
+    def count(self: AdapterSet, inner: list[str], trainable: bool) -> None:
+        made.append((inner[0] if inner else None, trainable))
+        switch(self, inner, trainable)
 
     monkeypatch.setattr(AdapterSet, "_switch", count)
     return made

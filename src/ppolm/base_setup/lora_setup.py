@@ -16,6 +16,7 @@ from peft import (
     load_peft_weights,
     set_peft_model_state_dict,
 )
+from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 
 from ppolm.base_setup.adapter_forms import has_transposed_weights, own_tensors, read_adapter_config, shape_of
@@ -45,6 +46,8 @@ class AdapterSet:
         self._inner: dict[str, str] = {}
         """What PEFT calls each adapter."""
         self._model: PeftModel | None = None
+        self._layers: list[BaseTunerLayer] = []
+        """The layers that have adapters."""
         self._active: tuple[str | None, bool] | None = (None, False)
         """The adapter that the base runs through, and whether it trains; None while that is being changed."""
 
@@ -114,6 +117,7 @@ class AdapterSet:
             if refusal is not None:
                 self.setup.capabilities = self.setup.capabilities.with_path("fused_adapters", refusal)
                 log.warning("%s adds its adapters as PEFT does: %s.", self.setup.name, refusal)
+        self._layers = [module for module in self.model.modules() if isinstance(module, BaseTunerLayer)]
         self._active = None  # PEFT has switched to the new one
         self.activate(None)
 
@@ -138,8 +142,10 @@ class AdapterSet:
         """Run the base through adapter ``name`` (None: the bare base) from now on; it trains only if asked."""
         if self._active == (name, trainable) or (name is None and self._model is None):
             return
-        before, self._active = self._active, None  # if this is interrupted, nobody may believe that it was done
-        self._switch(name, trainable, enabled=before is not None and before[0] is not None)
+        self._active = None  # if this is interrupted, nobody may believe that it was done
+        self._switch([] if name is None else [self._inner[name]], trainable)
+        for owner, head in self.heads.items():
+            head.requires_grad_(trainable and owner == name)
         self._active = (name, trainable)
 
     @contextmanager
@@ -158,18 +164,11 @@ class AdapterSet:
         finally:
             self.activate(*before)
 
-    def _switch(self, name: str | None, trainable: bool, enabled: bool) -> None:
-        """Walk through all layers, which takes a while; ``enabled``: they use an adapter now, if another one."""
-        tuner = self.model.base_model
-        if name is None:
-            tuner.disable_adapter_layers()
-        else:
-            if not enabled:
-                tuner.enable_adapter_layers()
+    def _switch(self, inner: list[str], trainable: bool) -> None:
+        """Tell every layer which adapter to use, if any. PEFT's own switch of a whole model walks it several times."""
+        for layer in self._layers:
             # PEFT makes the active adapter trainable unless told otherwise: a reference would gather gradients.
-            tuner.set_adapter(self._inner[name], inference_mode=not trainable)
-        for owner, head in self.heads.items():
-            head.requires_grad_(trainable and owner == name)
+            layer.set_adapter(inner, inference_mode=not trainable)
 
     def parameters(self, name: str) -> dict[str, Tensor]:
         """Parameters of adapter ``name`` by their full names, in whatever kinds of layers PEFT holds them."""
