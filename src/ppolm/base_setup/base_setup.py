@@ -112,7 +112,7 @@ class BaseModelSetup:
 
     @property
     def precision(self) -> dict[str, Precision]:
-        """What ``dtype: auto`` chose here and how it multiplies: a resumed training must go on with the same."""
+        """What ``dtype: auto`` chose here and how it multiplies: a resumed training must use the same."""
         mixed = self.state_dtype != self.dtype
         found = {"weights": self.dtype, "products": self.mode.many_rows if mixed else self.dtype}
         names = {dtype: name for name, dtype in DTYPES.items()}

@@ -75,8 +75,8 @@ class Trunk:
         return seen[0]
 
     def forget(self) -> None:
-        """Drop what is kept. States computed in another microbatch may differ in their last bit: a run that goes on
-        from a checkpoint must not find other ones than a run that was never interrupted."""
+        """Drop what is kept. States computed in another microbatch may differ in their last bit: a resumed
+        run must not find other ones than a run that was never interrupted."""
         self.kept.clear()
         self.bytes = 0
 

@@ -107,7 +107,7 @@ def _microbatch(rows: list[list[tuple[Answers, int]]], pad_id: int, device: torc
 
 
 def _positions_and_branches(item: Answers) -> tuple[Tensor, Tensor]:
-    """Of every token of an item [size]: its position, which in each answer goes on from the prompt, and its branch."""
+    """Of every token of an item [size]: its position, continued in each answer from the prompt, and its branch."""
     prompt, lengths = len(item.prompt), [len(item.prompt), *map(len, item.answers)]
     positions = [torch.arange(prompt), *(torch.arange(prompt, prompt + length) for length in lengths[1:])]
     return torch.cat(positions), torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))

@@ -35,11 +35,11 @@ def make_bfloat16_safe() -> bool:
     os.environ["ONEDNN_MAX_CPU_ISA"] = SAFE_ISA
     if products_work():  # the library had not been used yet, so it heeds the limit
         log.warning(
-            "bfloat16 with all of this CPU's instructions crashes; going on with ONEDNN_MAX_CPU_ISA=%s", SAFE_ISA
+            "bfloat16 with all of this CPU's instructions crashes; continuing with ONEDNN_MAX_CPU_ISA=%s", SAFE_ISA
         )
         return False
     torch.backends.mkldnn.set_flags(_enabled=False)
-    log.warning("bfloat16 crashes on this CPU; going on without oneDNN, slowly. Set dtype: float32 for speed.")
+    log.warning("bfloat16 crashes on this CPU; continuing without oneDNN, slowly. Set dtype: float32 for speed.")
     return False
 
 
