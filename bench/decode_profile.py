@@ -79,9 +79,8 @@ def measure(given: argparse.Namespace) -> StepProfile:
         with record_function("choice"):
             return plain(*args)  # type: ignore[arg-type]
 
-    models.policy.activate()
     sampler = Watched(models.setup, prompts, Sampling(given.response, temperature=TEMPERATURE), uniforms)
-    with patch.object(slot_sampler, "choose_unchecked", choose):
+    with models.policy.active(), patch.object(slot_sampler, "choose_unchecked", choose):
         sampler.sample()
     sampler.watch.stop()
     found = {event.key: event for event in sampler.watch.key_averages()}

@@ -70,14 +70,13 @@ def ways(model: PolicyModel, items: list[Answers]) -> tuple[int, dict[int, Calla
 
 def seconds(model: PolicyModel, batches: Callable[[], Iterator[Microbatch]], train: bool) -> float:
     """Time on the processor of one pass over all: other programs may run beside it."""
-    model.activate(trainable=train)
-    start = time.process_time()
-    with torch.set_grad_enabled(train):
+    with model.active(trainable=train), torch.set_grad_enabled(train):
+        start = time.process_time()
         for batch in batches():
             logprobs, _ = model.token_logprobs(batch, 1.0)
             if train:
                 logprobs.sum().backward()
-    return time.process_time() - start
+        return time.process_time() - start
 
 
 def compare(model: PolicyModel, items: list[Answers], rounds: int) -> tuple[int, list[list[float]]]:

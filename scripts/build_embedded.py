@@ -162,7 +162,6 @@ def sample_twice(model: Path, posts: Sequence[Post]) -> list[tuple[str, str]]:
     """Two summaries of each post by the SFT model."""
     setup = BaseModelSetup(SFTConfig(model_name=str(model), device="cpu"))
     role = FullModel(AdapterSet(setup))
-    role.activate()
     texts, _ = Generator(role, setup, Sampling(48), seed=BUILD_SEED, samples_per_prompt=2).generate(
         [post.text for post in posts]
     )

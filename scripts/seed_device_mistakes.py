@@ -55,7 +55,7 @@ MISTAKES = (
     Mistake(
         "a mask on the host, in the last block",
         "kernels/fused_block.py",
-        "torch.arange(width, device=wanted.device)",
+        "torch.arange(width, device=positions.device)",
         "torch.arange(width)",
     ),
     Mistake(

@@ -193,9 +193,9 @@ def _sampler_gap(models: Models, plain: Plain, prompts: list[Tensor]) -> float:
 def _gradient_gap(models: Models, plain: Plain, sequences: TokenSequences) -> float:
     weights = torch.randn(sequences.starts[-1], generator=torch.Generator().manual_seed(4))
     expected = plain.gradients(sequences, weights)
-    models.policy.activate(trainable=True)
-    for batch in models.policy.microbatches(sequences, BUDGET // 4):
-        (models.policy.token_logprobs(batch, TEMPERATURE)[0] * weights[batch.rows]).sum().backward()
+    with models.policy.active(trainable=True):
+        for batch in models.policy.microbatches(sequences, BUDGET // 4):
+            (models.policy.token_logprobs(batch, TEMPERATURE)[0] * weights[batch.rows]).sum().backward()
     size = max(float(value.abs().max()) for value in expected.values())
     zero = torch.zeros(())
     own = {name: zero if value.grad is None else value.grad for name, value in models.policy.parameters().items()}

@@ -112,11 +112,11 @@ def test_an_sft_adapter_of_any_form_is_the_reference_and_the_policys_start(
     assert torch.equal(models.policy.logprobs(SEQUENCES, 1.0, 256), models.sft.logprobs(SEQUENCES, 1.0, 256))
     models.adapters.activate(None)
     assert_rounding(plain_logprobs(models.setup.causal_lm), base)
-    models.policy.activate(trainable=True)
-    for batch in models.policy.microbatches(SEQUENCES, 256):
-        models.policy.token_logprobs(batch, 1.0)[0].sum().backward()
+    with models.policy.active(trainable=True):
+        for batch in models.policy.microbatches(SEQUENCES, 256):
+            models.policy.token_logprobs(batch, 1.0)[0].sum().backward()
+        own = {name for name, value in models.setup.causal_lm.named_parameters() if value.requires_grad}
     trained = models.policy.parameters()
-    own = {name for name, value in models.setup.causal_lm.named_parameters() if value.requires_grad}
     assert len(own) == len(trained), "all of the policy's numbers train, and nothing else"
     assert any(value.grad is not None and float(value.grad.abs().max()) > 0 for value in trained.values())
     before = models.sft.logprobs(SEQUENCES, 1.0, 256)

@@ -31,7 +31,7 @@ def moved(make_config: Callable[..., PPOConfig], dtype: str) -> Models:
     with torch.no_grad():
         for value in models.policy.parameters().values():
             value.normal_(std=0.3)
-    models.policy.activate()
+    models.adapters.activate("policy")
     return models
 
 

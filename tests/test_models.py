@@ -68,8 +68,7 @@ def test_saved_policy_loads_with_plain_peft_and_gives_the_same_logits(
     trainer.ppo_step(PROMPTS[:4])
     trainer.models.policy.save(tmp_path / "policy")
     ids = torch.arange(10, 30)[None]
-    with torch.no_grad():
-        trainer.models.policy.activate()
+    with torch.no_grad(), trainer.models.policy.active():
         ours = trainer.models.setup.project(trainer.models.setup.hidden_states(ids))
         base = AutoModelForCausalLM.from_pretrained(architecture_folder).eval()
         bare = base(ids).logits
@@ -104,15 +103,14 @@ def test_after_every_switch_exactly_the_right_parameters_require_gradients(
         *[(models.sft, False), (models.policy, True), (models.reward, False), (models.value, True)],
     ]
     for role, train in roles:
-        role.activate(trainable=train)
-        assert trainable(models) == (own(models, role) if train else set()), (role, train)
+        with role.active(trainable=train):
+            assert trainable(models) == (own(models, role) if train else set()), (role, train)
+        assert trainable(models) == set()
 
 
 def test_roles_after_real_training_leave_no_gradient_flags_behind(make_config: MakeConfig) -> None:
     trainer = PPOTrainer(make_config())
     trainer.ppo_step(PROMPTS[:4])
-    trainer.models.policy.activate()
-    trainer.models.value.activate()
     assert trainable(trainer.models) == set()
 
 
@@ -135,7 +133,7 @@ def test_training_one_role_changes_no_other(make_config: MakeConfig) -> None:
 
 def test_reference_refuses_to_be_trained(models: Models) -> None:
     with pytest.raises(ValueError, match="stays frozen"):
-        models.sft.activate(trainable=True)
+        models.sft.active(trainable=True)
 
 
 def test_one_base_serves_all_roles(models: Models) -> None:

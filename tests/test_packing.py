@@ -23,7 +23,7 @@ from tests.tiny_models import ARCHITECTURES, make_model_folder
 
 
 def ids(*numbers: int) -> torch.Tensor:
-    return torch.tensor(numbers)
+    return torch.tensor(numbers, dtype=torch.long)
 
 
 ITEMS = [
@@ -55,6 +55,16 @@ def test_every_answer_is_read_once_and_both_answers_of_a_prompt_in_one_microbatc
         assert {3, 4} <= present or not {3, 4} & present
     last = {int(row): int(token) for batch in batches for row, token in zip(batch.rows, batch.actions, strict=True)}
     assert last == {0: 5, 1: 8, 2: 11, 3: 16, 4: 18}
+
+
+def test_an_empty_answer_is_read_at_the_end_of_its_prompt_also_after_another_answer() -> None:
+    item = Answers(ids(1, 2, 3), (ids(4, 5), ids(), ids(6)))
+    (batch,) = pack([item], 100, 0, torch.device("cpu"), "ends")
+    assert batch.actions.tolist() == [5, 3, 6]
+    assert batch.state_index.tolist() == [4, 2, 5]
+    (batch,) = pack([item], 100, 0, torch.device("cpu"), "actions")
+    assert batch.actions.tolist() == [4, 5, 6]
+    assert batch.state_index.tolist() == [2, 3, 2]
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)

@@ -363,8 +363,8 @@ def test_parity_15_dropout_is_off_in_all_four_roles_while_training(make_config: 
     trainer.model_trainer.train_step(pairs)
     for role in (trainer.models.policy, trainer.models.sft, trainer.models.value, trainer.models.reward):
         assert role is not None
-        role.activate(trainable=role in (trainer.models.policy, trainer.models.value))
-        assert not any(module.training for module in trainer.models.adapters.model.modules())
+        with role.active(trainable=role in (trainer.models.policy, trainer.models.value)):
+            assert not any(module.training for module in trainer.models.adapters.model.modules())
     first, second = (trainer.models.policy.logprobs(pairs.sequences, 1.0, 2048) for _ in range(2))
     assert torch.equal(first, second)
 

@@ -217,7 +217,8 @@ def test_balancing_weights_by_hand() -> None:
 def test_whoever_knows_only_length_has_a_balanced_accuracy_of_a_half(seed: int, longer: float, power: float) -> None:
     """Whatever the share of longer winners, and whatever rising function of length the score is."""
     rows = pairs(60, longer, seed)
-    chosen, rejected = (array(*(len(words(text)) for text in side)) for side in zip(*map(answers, rows), strict=True))
+    sides = zip(*(row.answers.values() for row in rows), strict=True)
+    chosen, rejected = (array(*(len(words(text)) for text in side)) for side in sides)
     weights = balancing_weights(chosen - rejected, np.abs(chosen - rejected) / np.maximum(chosen, rejected))
     right = correct(chosen**power - rejected**power)
     assert (weights * right).sum() == pytest.approx(weights.sum() / 2)

@@ -243,10 +243,10 @@ SEVERAL: list[Judgement] = [
 def test_rows_about_one_prompt_give_the_same_gradients_together(model_folder: Path) -> None:
     def gradients(packing: bool) -> list[torch.Tensor]:
         trainer = RewardTrainer(RewardConfig(model_name=str(model_folder), **QUICK, packing=packing), SEVERAL, HELD_OUT)
-        trainer.model.activate(trainable=True)
         parts, loss = trainer.batch(trainer.rows)
-        for part in parts:
-            loss(part).backward()
+        with trainer.model.active(trainable=True):
+            for part in parts:
+                loss(part).backward()
         return [value.grad for value in trainer.model.parameters().values() if value.grad is not None]
 
     for together, apart in zip(gradients(True), gradients(False), strict=True):

@@ -169,8 +169,8 @@ def uniforms_for(count: int, steps: int, seed: int = 0) -> Tensor:
 @torch.no_grad()
 def slow_logits(models: Models, ids: list[int]) -> Tensor:
     """Logits after ``ids`` in float64: the whole sequence through the whole model, alone, no cache, no padding."""
-    models.policy.activate()
-    return models.setup.causal_lm(input_ids=torch.tensor([ids]), use_cache=False).logits[0, -1].double()
+    with models.policy.active():
+        return models.setup.causal_lm(input_ids=torch.tensor([ids]), use_cache=False).logits[0, -1].double()
 
 
 def slow_response(
@@ -191,7 +191,7 @@ def test_cached_batched_sampling_equals_the_slow_loop_token_by_token(models: Mod
     perturb_policy(models)
     bias_logits(models, {EOS: 2.0})
     prompts, uniforms = encode(models, PROMPTS), uniforms_for(len(PROMPTS), 16)
-    models.sft.activate()  # the engine has to switch to the policy by itself
+    models.adapters.activate(models.sft.adapter)  # the engine has to switch to the policy by itself
     responses = models.policy.generate(prompts, Sampling(16, temperature=0.8), uniforms)
     for prompt, response, row in zip(prompts, responses, uniforms.tolist(), strict=True):
         tokens, logprobs = slow_response(models, prompt, 0.8, row)

@@ -73,10 +73,10 @@ def test_gradients_depend_neither_on_microbatches_nor_on_packing(model_folder: P
     def gradients(tokens: int, packing: bool) -> dict[str, torch.Tensor]:
         trainer = make(model_folder, microbatch_tokens=tokens, packing=packing)
         assert trainer.packing is packing
-        trainer.model.activate(trainable=True)
         microbatches, loss = trainer.batch(trainer.rows[:8])
-        for batch in microbatches:
-            loss(batch).backward()
+        with trainer.model.active(trainable=True):
+            for batch in microbatches:
+                loss(batch).backward()
         return {name: value.grad for name, value in trainer.model.parameters().items() if value.grad is not None}
 
     whole = gradients(100_000, packing=False)
@@ -202,10 +202,10 @@ def test_training_with_gradients_and_scoring_without_read_the_same_place(model_f
     rows = trainer.rows[:5]
     sequences = [torch.cat([row.answers.prompt, answer]) for row in rows for answer in row.answers.answers]
     scores = trainer.model.scores(sequences)
-    trainer.model.activate(trainable=True)
     read = torch.full((len(rows), 2), torch.nan)
-    for part, states in trainer._parts(rows):
-        read[part] = trainer.model.head(states()).detach().view(2, -1).T
+    with trainer.model.active(trainable=True):
+        for part, states in trainer._parts(rows):
+            read[part] = trainer.model.head(states()).detach().view(2, -1).T
     torch.testing.assert_close(read.flatten(), scores)
 
 

@@ -25,11 +25,12 @@ from ppolm.errors import ModelError
 from ppolm.kernels.attention import MASKED
 from ppolm.kernels.cpu_bfloat16 import make_bfloat16_safe
 from ppolm.kernels.cpu_threads import WIDTH_OF_A_THREAD, use_threads
-from ppolm.kernels.fused_block import only
+from ppolm.kernels.fused_block import last_block_at
 from ppolm.kernels.lora_linear import apply_prepared
 from ppolm.kernels.output_head import OutputHead, find_head
 from ppolm.kernels.products import ComputeMode, PreparedLayers, computing, current_mode
 from ppolm.kernels.products import logits as product_logits
+from ppolm.kernels.stand_in import find as find_stand_in
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ class BaseModelSetup:
             self.context_length = context_length(self.text_config)
             """Longest sequence the model has positions for, if it says so."""
             self.tokenizer = self._load_tokenizer(source, config.trust_remote_code)
-        self.mode = ComputeMode(product_precision(self.dtype, self.device))
+        self.mode = ComputeMode(product_precision(self.dtype, self.device), owner=object())
         self.fused = False
         """Whether the blocks are ours."""
         self.last_block: nn.Module | None = None
@@ -111,7 +112,7 @@ class BaseModelSetup:
 
     @property
     def precision(self) -> dict[str, Precision]:
-        """What ``dtype: auto`` chose here and how it multiplies: a resumed training must go on with the same."""
+        """What ``dtype: auto`` chose here and how it multiplies: a resumed training must use the same."""
         mixed = self.state_dtype != self.dtype
         found = {"weights": self.dtype, "products": self.mode.many_rows if mixed else self.dtype}
         names = {dtype: name for name, dtype in DTYPES.items()}
@@ -133,7 +134,7 @@ class BaseModelSetup:
     def computing(self) -> AbstractContextManager[None]:
         """While anything of this model is computed: in its own mode, whatever other models do."""
         mode = current_mode()
-        return computing(mode if mode.sampling else self.mode)
+        return computing(mode if mode.sampling and mode.owner is self.mode.owner else self.mode)
 
     def blocks(self, **inputs: Any) -> Any:
         """Run the transformer without its output matrix."""
@@ -169,7 +170,7 @@ class BaseModelSetup:
         if self.last_block is None or positions.shape[1] == inputs.shape[1]:
             hidden = self.hidden_states(inputs, batch.position_ids, batch.mask)
             return hidden.flatten(0, 1)[batch.state_index]
-        with only(self.last_block, positions):
+        with last_block_at(self.last_block, positions):
             return self.hidden_states(inputs, batch.position_ids, batch.mask).flatten(0, 1)[index]
 
     def project(self, hidden: Tensor) -> Tensor:
@@ -192,7 +193,7 @@ class BaseModelSetup:
         """W [V, d], if the output layer is nothing but the product with it and it is frozen."""
         layer = self.causal_lm.get_output_embeddings()
         plain = type(layer) is nn.Linear and layer.bias is None and not layer.weight.requires_grad
-        plain = plain and "forward" not in vars(layer) and not layer._forward_hooks  # nobody changes what it gives
+        plain = plain and find_stand_in(layer) is None and not layer._forward_hooks  # nobody changes what it gives
         return layer.weight if plain else None
 
     @property

@@ -1,7 +1,7 @@
 """Which faster ways to compute a loaded model has: decided once, here, by comparison with the model's own code.
 
 A way is taken only if its numbers are those of the model's own forward pass, token by token. What is refused says why.
-An error while something is tried is an error, not a reason to go on without it: a run that is quietly slower, or out of
+An error while something is tried is an error, not a reason to run without it: a run that is quietly slower, or out of
 memory, helps nobody. Each can be turned off by the setting ``without``, and all of them by ``plain``.
 """
 
@@ -130,7 +130,7 @@ def trying(setup: BaseModelSetup, path: FastPath, attempt: Callable[[], str | No
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         raise ModelError(
             f"Trying {path} on {setup.name} ({type(setup.causal_lm).__name__}) ended with {reason} "
-            f"Set without: {path} (or plain: true) to go on without it."
+            f"Set without: {path} (or plain: true) to run without it."
         ) from error
 
 

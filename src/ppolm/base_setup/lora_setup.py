@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -15,6 +16,7 @@ from peft import (
     load_peft_weights,
     set_peft_model_state_dict,
 )
+from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 
 from ppolm.base_setup.adapter_forms import has_transposed_weights, own_tensors, read_adapter_config, shape_of
@@ -24,14 +26,14 @@ from ppolm.base_setup.load_model import find_blocks
 from ppolm.base_setup.trunk import Trunk, make_trunk
 from ppolm.config.places import absolute
 from ppolm.errors import ModelError
-from ppolm.kernels.lora_linear import fuse
+from ppolm.kernels.lora_linear import fuse_adapters
 from ppolm.messages import reason
 
 log = logging.getLogger(__name__)
 
 
 class AdapterSet:
-    """The adapters of one base by name. ``activate`` switches them and says, exactly, what requires gradients."""
+    """The adapters of one base by name. ``active`` switches them and says, exactly, what requires gradients."""
 
     def __init__(self, setup: BaseModelSetup) -> None:
         self.setup = setup
@@ -44,7 +46,10 @@ class AdapterSet:
         self._inner: dict[str, str] = {}
         """What PEFT calls each adapter."""
         self._model: PeftModel | None = None
-        self._active: tuple[str | None, bool] | None = None
+        self._layers: list[BaseTunerLayer] = []
+        """The layers that have adapters."""
+        self._active: tuple[str | None, bool] | None = (None, False)
+        """The adapter that the base runs through, and whether it trains; None while that is being changed."""
 
     @property
     def model(self) -> PeftModel:
@@ -108,11 +113,12 @@ class AdapterSet:
         self._check_round_trip(name)
         self.model.eval()  # dropout is off in all of PPO, LoRA's too
         if self.setup.capabilities.has("fused_adapters"):
-            refusal = trying(self.setup, "fused_adapters", lambda: fuse(self.model, self._inner[name]))
+            refusal = trying(self.setup, "fused_adapters", lambda: fuse_adapters(self.model, self._inner[name]))
             if refusal is not None:
                 self.setup.capabilities = self.setup.capabilities.with_path("fused_adapters", refusal)
                 log.warning("%s adds its adapters as PEFT does: %s.", self.setup.name, refusal)
-        self._active = None
+        self._layers = [module for module in self.model.modules() if isinstance(module, BaseTunerLayer)]
+        self._active = None  # PEFT has switched to the new one
         self.activate(None)
 
     def _check_round_trip(self, name: str) -> None:
@@ -133,19 +139,36 @@ class AdapterSet:
         return shape_of(self.model.peft_config[self._inner[name]])
 
     def activate(self, name: str | None, trainable: bool = False) -> None:
-        """Run the base through adapter ``name`` (None: the bare base); only its parameters train, and only if asked."""
+        """Run the base through adapter ``name`` (None: the bare base) from now on; it trains only if asked."""
         if self._active == (name, trainable) or (name is None and self._model is None):
             return
-        tuner = self.model.base_model
-        if name is None:
-            tuner.disable_adapter_layers()
-        else:
-            tuner.enable_adapter_layers()
-            # PEFT makes the active adapter trainable unless told otherwise: a reference would gather gradients.
-            tuner.set_adapter(self._inner[name], inference_mode=not trainable)
+        self._active = None  # if this is interrupted, nobody may believe that it was done
+        self._switch([] if name is None else [self._inner[name]], trainable)
         for owner, head in self.heads.items():
             head.requires_grad_(trainable and owner == name)
         self._active = (name, trainable)
+
+    @contextmanager
+    def active(self, name: str | None, trainable: bool | None = None) -> Iterator[None]:
+        """Run the base through adapter ``name`` inside a ``with``; afterwards, also after an error, as before it.
+
+        ``trainable`` says whether its parameters require gradients, for which the backward pass belongs inside, too.
+        None: they do if the adapter is active already and they did, else they do not.
+        """
+        before = self._active or (None, False)
+        if trainable is None:
+            trainable = before == (name, True)
+        try:
+            self.activate(name, trainable)
+            yield
+        finally:
+            self.activate(*before)
+
+    def _switch(self, inner: list[str], trainable: bool) -> None:
+        """Tell every layer which adapter to use, if any. PEFT's own switch of a whole model walks it several times."""
+        for layer in self._layers:
+            # PEFT makes the active adapter trainable unless told otherwise: a reference would gather gradients.
+            layer.set_adapter(inner, inference_mode=not trainable)
 
     def parameters(self, name: str) -> dict[str, Tensor]:
         """Parameters of adapter ``name`` by their full names, in whatever kinds of layers PEFT holds them."""
@@ -168,6 +191,11 @@ class AdapterSet:
         """Compute the blocks below all adapters that train once for all roles and epochs, if there are such blocks."""
         depth, allowed = min(map(self.first_block, trained)), self.setup.capabilities.has("shared_trunk")
         self.trunk = make_trunk(self.setup, depth, mib * 2**20) if depth and allowed else None
+
+    def forget_states(self) -> None:
+        """Begin a new scope of what the trunk keeps: a PPO step, or a supervised training, never two of them."""
+        if self.trunk is not None:
+            self.trunk.forget()
 
     def first_block(self, name: str | None) -> int:
         """Number of the lowest block that adapter ``name`` changes; the number of blocks if it changes none."""

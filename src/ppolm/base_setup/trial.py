@@ -27,11 +27,11 @@ LONGEST = 22
 
 @dataclass(frozen=True)
 class Trial:
-    """Prompts with answers, and the model's own logits and states [n, ...] before every token of every answer."""
+    """Prompts with answers, and the model's own logits and states before every token of every answer."""
 
     items: tuple[Answers, ...]
-    logits: Tensor
-    states: Tensor
+    logits: Tensor  # [n, V]
+    states: Tensor  # [n, d]
 
     @property
     def sequences(self) -> TokenSequences:

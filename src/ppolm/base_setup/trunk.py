@@ -8,8 +8,6 @@ from __future__ import annotations
 import logging
 import re
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -19,6 +17,7 @@ from ppolm.base_setup.base_setup import BaseModelSetup
 from ppolm.base_setup.capabilities import compare, trying
 from ppolm.base_setup.load_model import find_blocks
 from ppolm.batches.sequences import Microbatch
+from ppolm.kernels.stand_in import pass_on, standing_in
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +39,7 @@ class Trunk:
     def finish(self, batch: Microbatch) -> Tensor:
         """The wanted states [n, d] of a microbatch, through the upper blocks alone; they may have gradients."""
         states = self.states(batch)
-        with _skipping(self.lower):
+        with standing_in(self.lower, pass_on):
             return self.setup.wanted_states(states, batch)
 
     @torch.no_grad()
@@ -69,15 +68,15 @@ class Trunk:
 
         hook = self.upper[0].register_forward_pre_hook(watch, with_kwargs=True)
         try:
-            with _skipping(self.upper):
+            with standing_in(self.upper, pass_on):
                 self.setup.hidden_states(input_ids, position_ids, mask)
         finally:
             hook.remove()
         return seen[0]
 
     def forget(self) -> None:
-        """Drop what is kept. States computed in another microbatch may differ in their last bit: a run that goes on
-        from a checkpoint must not find other ones than a run that was never interrupted."""
+        """Drop what is kept. States computed in another microbatch may differ in their last bit: a resumed
+        run must not find other ones than a run that was never interrupted."""
         self.kept.clear()
         self.bytes = 0
 
@@ -152,23 +151,3 @@ def _hands_on_states(setup: BaseModelSetup, trunk: Trunk) -> str | None:
     if len(seen) != len(blocks) or not all(seen):
         return "its blocks do not simply turn states, as wide as the embeddings, into states"
     return None
-
-
-def _pass_on(hidden_states: Tensor, *_: Any, **__: Any) -> Tensor:
-    return hidden_states
-
-
-@contextmanager
-def _skipping(blocks: list[nn.Module]) -> Iterator[None]:
-    """Let blocks hand on what they are given."""
-    own = [vars(block).get("forward") for block in blocks]
-    for block in blocks:
-        block.forward = _pass_on  # on the object; the class keeps its own
-    try:
-        yield
-    finally:
-        for block, forward in zip(blocks, own, strict=True):
-            if forward is None:
-                del block.forward
-            else:
-                block.forward = forward

@@ -55,10 +55,19 @@ def bundled(
     read: Read,
 ) -> Iterator[Microbatch]:
     """As ``arrange``, with the answers of a bundle behind their prompt, each once for all items that hold it."""
+    packed, computed = _each_answer_once(items, together, read)
+    order, uses = computed.argsort(stable=True), computed.bincount()
+    begins = uses.cumsum(0) - uses
+    for batch in pack(packed, token_budget, pad_id, device, read):
+        yield _for_every_use(batch, order, begins, uses)
+
+
+def _each_answer_once(items: Sequence[Answers], together: Sequence[Bundle], read: Read) -> tuple[list[Answers], Tensor]:
+    """The prompt of every bundle with its different answers; and of every wanted state, the computed one [wanted]."""
     counts = [[1 if read == "ends" else len(answer) for answer in item.answers] for item in items]
     starts = torch.tensor([0, *(count for own in counts for count in own)]).cumsum(0).tolist()
     first = torch.tensor([0, *map(len, counts)]).cumsum(0).tolist()
-    packed, computed = [], torch.empty(starts[-1], dtype=torch.long)  # of every wanted state, the one that is computed
+    packed, computed = [], torch.empty(starts[-1], dtype=torch.long)
     at = 0
     for bundle in together:
         where: dict[int, int] = {}
@@ -70,20 +79,25 @@ def bundled(
                     where[answer], answers[answer], at = at, items[item].answers[number], at + count
                 computed[start : start + count] = torch.arange(count) + where[answer]
         packed.append(Answers(items[bundle.items[0][0]].prompt, tuple(answers.values())))
-    order, uses = computed.argsort(stable=True), computed.bincount(minlength=at)
-    begins = uses.cumsum(0) - uses
-    for batch in pack(packed, token_budget, pad_id, device, read):
-        repeats = uses[batch.rows]
-        if bool((repeats == 1).all()):
-            yield dataclasses.replace(batch, rows=order[begins[batch.rows]])
-            continue
-        taken = torch.repeat_interleave(torch.arange(len(batch.rows)), repeats)
-        nth = torch.arange(len(taken)) - torch.repeat_interleave(repeats.cumsum(0) - repeats, repeats)
-        here = taken.to(device)
-        yield dataclasses.replace(
-            batch,
-            state_index=batch.state_index[here],
-            actions=batch.actions[here],
-            rows=order[begins[batch.rows[taken]] + nth],
-            most=None,  # a row is now read more often than it has states
-        )
+    return packed, computed
+
+
+def _for_every_use(batch: Microbatch, order: Tensor, begins: Tensor, uses: Tensor) -> Microbatch:
+    """A microbatch of computed states as one of wanted states: each is read as often as items want it.
+
+    ``order`` [wanted] are the wanted states by the computed one that they are; those of computed state i stand there
+    from ``begins[i]``, and are ``uses[i]``.
+    """
+    repeats = uses[batch.rows]
+    if bool((repeats == 1).all()):
+        return dataclasses.replace(batch, rows=order[begins[batch.rows]])
+    taken = torch.repeat_interleave(torch.arange(len(batch.rows)), repeats)
+    nth = torch.arange(len(taken)) - torch.repeat_interleave(repeats.cumsum(0) - repeats, repeats)
+    here = taken.to(batch.state_index.device)
+    return dataclasses.replace(
+        batch,
+        state_index=batch.state_index[here],
+        actions=batch.actions[here],
+        rows=order[begins[batch.rows[taken]] + nth],
+        most=None,  # a row is now read more often than it has states
+    )

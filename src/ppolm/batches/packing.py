@@ -19,8 +19,8 @@ from ppolm.batches.sequences import Microbatch, Read, segments_of, split_by_toke
 class Answers:
     """Token ids of a prompt and of one or several answers to it."""
 
-    prompt: Tensor
-    answers: tuple[Tensor, ...]
+    prompt: Tensor  # [P]
+    answers: tuple[Tensor, ...]  # [A] each
 
     @property
     def size(self) -> int:
@@ -75,6 +75,7 @@ def _wanted(item: Answers, read: Read) -> int:
 
 
 def _microbatch(rows: list[list[tuple[Answers, int]]], pad_id: int, device: torch.device, read: Read) -> Microbatch:
+    """Rows of items side by side, each item with the place of its first wanted state among all that are wanted."""
     width = max(sum(item.size for item, _ in row) for row in rows)
     input_ids = torch.full((len(rows), width), pad_id, dtype=torch.long)
     positions = torch.zeros((len(rows), width), dtype=torch.long)
@@ -84,25 +85,15 @@ def _microbatch(rows: list[list[tuple[Answers, int]]], pad_id: int, device: torc
         at = 0
         for name, (item, start) in enumerate(row, 1):
             segments += segments_of(number, at, item.prompt, item.answers)
-            prompt_end = at + len(item.prompt)
-            input_ids[number, at:prompt_end] = item.prompt
-            positions[number, at:prompt_end] = torch.arange(len(item.prompt))
-            tree[0, number, at : at + item.size] = name
-            at = prompt_end
-            for branch, answer in enumerate(item.answers, 1):
-                end = at + len(answer)
-                input_ids[number, at:end] = answer
-                positions[number, at:end] = torch.arange(len(answer)) + len(item.prompt)
-                tree[1, number, at:end] = branch
-                if read == "actions":
-                    places = torch.cat([torch.tensor([prompt_end - 1]), torch.arange(at, end - 1)])
-                else:
-                    places = torch.tensor([end - 1])  # of an empty answer: the prompt's last token
-                states.append(places + number * width)
-                actions.append(answer if read == "actions" else input_ids[number, end - 1 : end])
-                wanted.append(torch.arange(len(places)) + start)
-                start += len(places)
-                at = end
+            own = slice(at, at + item.size)
+            input_ids[number, own] = torch.cat([item.prompt, *item.answers])
+            positions[number, own], tree[1, number, own] = _positions_and_branches(item)
+            tree[0, number, own] = name
+            places = at + _read_places(item, read)
+            states.append(places + number * width)
+            actions.append(torch.cat(item.answers) if read == "actions" else input_ids[number, places])
+            wanted.append(torch.arange(len(places)) + start)
+            at += item.size
     return Microbatch(
         input_ids=input_ids.to(device),
         state_index=torch.cat(states).to(device),
@@ -113,6 +104,28 @@ def _microbatch(rows: list[list[tuple[Answers, int]]], pad_id: int, device: torc
         segments=tuple(segments),
         most=max(sum(_wanted(item, read) for item, _ in row) for row in rows),
     )
+
+
+def _positions_and_branches(item: Answers) -> tuple[Tensor, Tensor]:
+    """Of every token of an item [size]: its position, continued in each answer from the prompt, and its branch."""
+    prompt, lengths = len(item.prompt), [len(item.prompt), *map(len, item.answers)]
+    positions = [torch.arange(prompt), *(torch.arange(prompt, prompt + length) for length in lengths[1:])]
+    return torch.cat(positions), torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
+
+
+def _read_places(item: Answers, read: Read) -> Tensor:
+    """Where in an item its wanted states stand [n]: before every token of every answer, or at every answer's end."""
+    last, begin, places = torch.tensor([len(item.prompt) - 1]), len(item.prompt), []
+    for answer in item.answers:
+        end = begin + len(answer)
+        if len(answer) == 0:
+            places += [last] if read == "ends" else []  # nothing but the prompt is read
+        elif read == "ends":
+            places.append(torch.tensor([end - 1]))
+        else:
+            places += [last, torch.arange(begin, end - 1)]
+        begin = end
+    return torch.cat(places)
 
 
 def _mask(item: Tensor, branch: Tensor) -> Tensor:

@@ -42,7 +42,7 @@ class Microbatch:
     position_ids: Tensor | None = None  # [B, T]
     mask: Tensor | None = None  # [B, 1, T, T]
     segments: tuple[Segment, ...] = ()
-    most: int | None = None  # wanted states of the row that has the most; None: to be counted
+    most: int | None = None  # W: wanted states of the row that has the most; None: to be counted
 
     def wanted_positions(self) -> tuple[Tensor, Tensor]:
         """Positions [B, W] of the wanted states in their rows, W the most of any row, and their places [n] in B*W."""
@@ -64,8 +64,8 @@ class TokenSequences:
     The state before action t of a sequence with c context tokens is read at position c - 1 + t.
     """
 
-    contexts: Sequence[Tensor]
-    actions: Sequence[Tensor]
+    contexts: Sequence[Tensor]  # [P] each
+    actions: Sequence[Tensor]  # [A] each
 
     @cached_property
     def starts(self) -> list[int]:

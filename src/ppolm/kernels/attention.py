@@ -62,6 +62,8 @@ def use_grouped_attention(model: PreTrainedModel) -> str | None:
         return "every query head has keys of its own"
     if not _agrees(heads, shared):
         return "it does not give the library's numbers here"
+    # The library finds attention by name, in tables of the whole process. A new name changes no model but those whose
+    # configuration names it, and it always means the same function.
     ALL_ATTENTION_FUNCTIONS.register(NAME, grouped_attention)
     ALL_MASK_ATTENTION_FUNCTIONS.register(NAME, sdpa_mask)
     model.set_attn_implementation(NAME)

@@ -26,17 +26,20 @@ SAFE_ISA = "AVX512_CORE_FP16"
 
 @functools.cache
 def make_bfloat16_safe() -> bool:
-    """Make sure that a bfloat16 product on the CPU cannot end this process; whether nothing had to be given up."""
+    """Make sure that a bfloat16 product on the CPU cannot end this process; whether nothing had to be given up.
+
+    What is given up, all models of the process give up: oneDNN reads its limit once, and torch has one switch for it.
+    """
     if not sys.platform.startswith("linux") or products_work():
         return True
     os.environ["ONEDNN_MAX_CPU_ISA"] = SAFE_ISA
     if products_work():  # the library had not been used yet, so it heeds the limit
         log.warning(
-            "bfloat16 with all of this CPU's instructions crashes; going on with ONEDNN_MAX_CPU_ISA=%s", SAFE_ISA
+            "bfloat16 with all of this CPU's instructions crashes; continuing with ONEDNN_MAX_CPU_ISA=%s", SAFE_ISA
         )
         return False
     torch.backends.mkldnn.set_flags(_enabled=False)
-    log.warning("bfloat16 crashes on this CPU; going on without oneDNN, slowly. Set dtype: float32 for speed.")
+    log.warning("bfloat16 crashes on this CPU; continuing without oneDNN, slowly. Set dtype: float32 for speed.")
     return False
 
 

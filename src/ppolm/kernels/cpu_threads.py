@@ -17,7 +17,9 @@ Measured on two cores: a model 64 wide is as fast with one thread, one 128 wide 
 def use_threads(asked: int | None, width: int) -> None:
     """Let torch use so many threads as were asked for, or as pay for a model of this width.
 
-    It holds for the whole process: torch knows no other way. A number in OMP_NUM_THREADS is left alone.
+    It holds for the whole process, backward passes and optimisers included: torch knows no other way. Of two models
+    in one process the one loaded last decides for both, unless both ask for the same number. A number in
+    OMP_NUM_THREADS is left alone.
     """
     most = available()  # asked first: what one model is given must not decide for the next
     if asked is not None:

@@ -7,8 +7,9 @@ those this computes the same numbers from the same modules. Whether a model is o
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
+import dataclasses
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,16 +20,26 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from ppolm.kernels.attention import MASKED
 from ppolm.kernels.fused_ops import gated, rms_norm, rotate
 from ppolm.kernels.lora_linear import apply_layers
+from ppolm.kernels.stand_in import find, install, standing_in, undo
 
 
+@dataclass(frozen=True, eq=False)
 class FusedBlock:
-    """What stands in for the ``forward`` of a block."""
+    """What stands in for the ``forward`` of a block: h = x + attention(norm(x)), y = h + feed-forward(norm(h))."""
 
-    def __init__(self, block: Any) -> None:
-        self.attention, self.mlp = block.self_attn, block.mlp
-        self.before_attention, self.before_mlp = block.input_layernorm, block.post_attention_layernorm
-        self.wanted: Tensor | None = None
-        """Positions [B, W] whose output is to be computed; None for all."""
+    attention: Any
+    mlp: Any
+    before_attention: Any
+    """The norm [d] before attention."""
+    before_mlp: Any
+    """The norm [d] before the feed-forward layer."""
+    positions: Tensor | None = None
+    """Positions [B, W] whose output is to be computed; None for all."""
+
+    @classmethod
+    def of(cls, block: Any) -> FusedBlock:
+        """From the parts of a block; held here, because a module looks them up slowly."""
+        return cls(block.self_attn, block.mlp, block.input_layernorm, block.post_attention_layernorm)
 
     def __call__(
         self,
@@ -42,33 +53,31 @@ class FusedBlock:
     ) -> Tensor:
         """Output [B, T, d] of a block, or [B, W, d]."""
         assert position_embeddings is not None
-        normed = _norm(self.before_attention, hidden_states)
-        queries, seen, turns = hidden_states, normed, position_embeddings
-        if self.wanted is not None:
-            queries, seen = _take(queries, self.wanted), _take(seen, self.wanted)
-            turns = (_take(turns[0], self.wanted), _take(turns[1], self.wanted))
-            attention_mask = _mask_of(self.wanted, hidden_states.shape[1], attention_mask)
-        attention = self.attention
-        if self.wanted is None:
-            query, key, value = apply_layers((attention.q_proj, attention.k_proj, attention.v_proj), normed)
-        else:
-            (query,) = apply_layers((attention.q_proj,), seen)
-            key, value = apply_layers((attention.k_proj, attention.v_proj), normed)
-        query = self._heads(query, "q_norm", turns)
-        key = self._heads(key, "k_norm", position_embeddings)
-        value = value.view(*value.shape[:-1], -1, attention.head_dim).transpose(1, 2)
+        attention, at = self.attention, self.positions
+        residual = hidden_states if at is None else _take(hidden_states, at)
+        query, key, value = self._project(hidden_states, position_embeddings)
         if past_key_values is not None:
             key, value = past_key_values.update(key, value, attention.layer_idx)
+        if at is not None:
+            attention_mask = _mask_of(at, hidden_states.shape[1], attention_mask)
         attend = ALL_ATTENTION_FUNCTIONS[attention.config._attn_implementation]
         dropout = attention.attention_dropout if attention.training else 0.0
-        answer, _ = attend(
-            self.attention, query, key, value, attention_mask, dropout, self.attention.scaling, **options
-        )
-        (mixed,) = apply_layers((attention.o_proj,), answer.reshape(*queries.shape[:-1], -1))
-        hidden = queries + mixed
-        gate, up = apply_layers((self.mlp.gate_proj, self.mlp.up_proj), _norm(self.before_mlp, hidden))
-        (inner,) = apply_layers((self.mlp.down_proj,), gated(gate, up, self.before_mlp.weight.dtype))
-        return hidden + inner
+        answer, _ = attend(attention, query, key, value, attention_mask, dropout, attention.scaling, **options)
+        (mixed,) = apply_layers((attention.o_proj,), answer.reshape(*residual.shape[:-1], -1))
+        return self._feed_forward(residual + mixed)
+
+    def _project(self, hidden_states: Tensor, turns: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries [B, H, T or W, d], keys and values [B, H, T, d]: keys and values are needed of every position."""
+        attention, normed = self.attention, _norm(self.before_attention, hidden_states)
+        if self.positions is None:
+            query, key, value = apply_layers((attention.q_proj, attention.k_proj, attention.v_proj), normed)
+            query_turns = turns
+        else:
+            (query,) = apply_layers((attention.q_proj,), _take(normed, self.positions))
+            key, value = apply_layers((attention.k_proj, attention.v_proj), normed)
+            query_turns = (_take(turns[0], self.positions), _take(turns[1], self.positions))
+        value = value.view(*value.shape[:-1], -1, attention.head_dim).transpose(1, 2)
+        return self._heads(query, "q_norm", query_turns), self._heads(key, "k_norm", turns), value
 
     def _heads(self, projected: Tensor, norm: str, turns: tuple[Tensor, Tensor]) -> Tensor:
         """Queries or keys [B, H, T, d], turned by their positions."""
@@ -78,34 +87,36 @@ class FusedBlock:
             heads = _norm(module, heads)
         return rotate(heads, turns[0].unsqueeze(2), turns[1].unsqueeze(2)).transpose(1, 2)
 
+    def _feed_forward(self, hidden: Tensor) -> Tensor:
+        """h + W_down (silu(W_gate n) · W_up n) with n = norm(h)."""
+        gate, up = apply_layers((self.mlp.gate_proj, self.mlp.up_proj), _norm(self.before_mlp, hidden))
+        (inner,) = apply_layers((self.mlp.down_proj,), gated(gate, up, self.before_mlp.weight.dtype))
+        return hidden + inner
+
 
 def _norm(module: Any, x: Tensor) -> Tensor:
     return rms_norm(x, module.weight, module.variance_epsilon)
 
 
-def _take(x: Tensor, wanted: Tensor) -> Tensor:
+def _take(x: Tensor, positions: Tensor) -> Tensor:
     """Rows [B, W, d] of x [B or 1, T, d]."""
-    return x.expand(len(wanted), -1, -1).gather(1, wanted[..., None].expand(-1, -1, x.shape[-1]))
+    return x.expand(len(positions), -1, -1).gather(1, positions[..., None].expand(-1, -1, x.shape[-1]))
 
 
-def _mask_of(wanted: Tensor, width: int, mask: Tensor | None) -> Tensor:
-    """[B, 1, W, T]: what the wanted positions see, by a mask [B, 1, T, T], or of all that is before them."""
+def _mask_of(positions: Tensor, width: int, mask: Tensor | None) -> Tensor:
+    """[B, 1, W, T]: what these positions [B, W] see, by a mask [B, 1, T, T], or of all that is before them."""
     if mask is None:
-        return (torch.arange(width, device=wanted.device) <= wanted[..., None])[:, None]
-    return mask.gather(2, wanted[:, None, :, None].expand(-1, -1, -1, width))
+        return (torch.arange(width, device=positions.device) <= positions[..., None])[:, None]
+    return mask.gather(2, positions[:, None, :, None].expand(-1, -1, -1, width))
 
 
-@contextmanager
-def only(block: Any, wanted: Tensor) -> Iterator[None]:
-    """Let a fused block compute its output at some positions [B, W] alone; without one, nothing changes."""
+def last_block_at(block: nn.Module | None, positions: Tensor) -> AbstractContextManager[None]:
+    """Let a fused block compute its output at some positions [B, W] alone; without a block, nothing changes."""
     if block is None:
-        yield
-        return
-    block.forward.wanted = wanted
-    try:
-        yield
-    finally:
-        block.forward.wanted = None
+        return nullcontext()
+    fused = find(block)
+    assert isinstance(fused, FusedBlock), "only a fused block can be computed at some positions alone"
+    return standing_in([block], dataclasses.replace(fused, positions=positions))
 
 
 def fuse_blocks(model: PreTrainedModel, blocks: nn.ModuleList) -> str | None:
@@ -119,14 +130,13 @@ def fuse_blocks(model: PreTrainedModel, blocks: nn.ModuleList) -> str | None:
     if not _agrees(blocks[0]):
         return "the same parts are put together in another way"
     for block in blocks:
-        block.forward = FusedBlock(block)  # on the object, so that adapters still find their layers in it
+        install(block, FusedBlock.of(block))
     return None
 
 
 def unfuse_blocks(blocks: nn.ModuleList) -> None:
     """The library's own blocks again."""
-    for block in blocks:
-        vars(block).pop("forward", None)
+    undo(blocks)
 
 
 def _fits(block: Any) -> bool:
@@ -161,6 +171,6 @@ def _agrees(block: Any) -> bool:
     angles = torch.rand(1, 5, width // 2, generator=generator).repeat(1, 1, 2)
     given: dict[str, Any] = {"position_embeddings": (angles.cos(), angles.sin()), "attention_mask": None}
     given["position_ids"] = torch.arange(10**6, 10**6 + 5)[None]  # far away: some scale attention there
-    plain, ours = block(hidden, **given), FusedBlock(block)(hidden, **given)
+    plain, ours = block(hidden, **given), FusedBlock.of(block)(hidden, **given)
     plain = plain[0] if isinstance(plain, tuple) else plain
     return plain.shape == ours.shape and torch.allclose(plain, ours, rtol=1e-4, atol=1e-4 * float(plain.abs().max()))

@@ -19,6 +19,7 @@ from torch.nn import functional
 from transformers.pytorch_utils import Conv1D
 
 from ppolm.kernels.products import converted, current_mode, product_dtype
+from ppolm.kernels.stand_in import find, install, undo
 
 SAME = 1e-4
 """Disagreement with PEFT, relative to the size of what is compared, that rounding can explain."""
@@ -28,14 +29,14 @@ SAME = 1e-4
 class Adapted:
     """What a linear layer computes now: y = x Wᵀ + bias + s (x Aᵀ) Bᵀ. W and bias are frozen."""
 
-    weight: Tensor
-    bias: Tensor | None
-    a: Tensor | None = None
-    b: Tensor | None = None
+    weight: Tensor  # [out, in]
+    bias: Tensor | None  # [out]
+    a: Tensor | None = None  # [r, in]
+    b: Tensor | None = None  # [out, r]
     scale: float = 0.0
 
 
-def fuse(model: nn.Module, adapter: str) -> str | None:
+def fuse_adapters(model: nn.Module, adapter: str) -> str | None:
     """Let every plain LoRA layer of a model compute as here; the reason if that is not what PEFT computes.
 
     One layer of each kind is compared, with ``adapter``. Layers of other kinds keep PEFT's own code.
@@ -49,13 +50,11 @@ def fuse(model: nn.Module, adapter: str) -> str | None:
     for layer in kinds.values():
         off = _disagreement(layer, adapter)
         if not off <= SAME:
-            for one in layers:
-                vars(one).pop("forward", None)
+            undo(layers)
             kind = type(layer.base_layer).__name__
             return f"numbers of a {kind} with an adapter are off by {off:.1g} of their size, {SAME:g} is rounding"
     for layer in layers:
-        # On the object, so that PEFT still finds, saves and switches its own layers.
-        layer.forward = _Forward(layer)
+        install(layer, FusedLoraForward(layer))
     return None
 
 
@@ -79,10 +78,10 @@ def is_product(layer: Any) -> bool:
 def _disagreement(layer: LoraLayer, adapter: str) -> float:
     """How far outputs and gradients here are from PEFT's own, for their size; in float32 with an adapter that acts."""
     layer = copy.deepcopy(layer).float().cpu()
-    vars(layer).pop("forward", None)
+    undo([layer])
     layer.enable_adapters(True)
     layer.set_adapter(adapter)
-    ours = _Forward(layer)
+    ours = FusedLoraForward(layer)
     if ours.adapted() is None:
         return 0.0  # then PEFT's own code is used
     random = torch.Generator().manual_seed(0)
@@ -99,7 +98,7 @@ def _disagreement(layer: LoraLayer, adapter: str) -> float:
     return max(float((one - plain).norm() / plain.norm()) for one, plain in zip(*found, strict=True))
 
 
-class _Forward:
+class FusedLoraForward:
     """What stands in for PEFT's ``Linear.forward``."""
 
     def __init__(self, layer: LoraLayer) -> None:
@@ -157,7 +156,8 @@ def adapted(module: Any) -> Adapted | None:
     """What a linear layer computes now; None if that is more than a frozen product and an adapter."""
     if type(module) is nn.Linear and not module.weight.requires_grad:
         return Adapted(module.weight, module.bias)
-    return module.forward.adapted() if isinstance(module.forward, _Forward) else None
+    forward = find(module)
+    return forward.adapted() if isinstance(forward, FusedLoraForward) else None
 
 
 def linears(x: Tensor, layers: Sequence[Adapted]) -> list[Tensor]:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -35,6 +35,8 @@ class ComputeMode:
     """One token after the other is sampled: few rows are multiplied in the precision of the weights."""
     prepared: PreparedLayers | None = None
     """Layers made ready for sampling."""
+    owner: object = field(default=None, compare=False, repr=False)
+    """Tells whose mode this is: a pass through another model in the middle of it has that model's own."""
 
 
 _PLAIN = ComputeMode()
@@ -68,15 +70,23 @@ def product_dtype(x: Tensor, weight: Tensor) -> torch.dtype:
 
 
 class _Scratch(threading.local):
-    """Memory for one converted matrix at a time: taken anew for each, it would be returned and cleared every time."""
+    """Memory for one converted matrix at a time: taken anew for each, it would be returned and cleared every time.
+
+    Models share it, and it decides nothing: every matrix is written before it is read, and read before the next one.
+    """
 
     def __init__(self) -> None:
-        self.memory = torch.empty(0)
+        self.memory = self._allocate(0, torch.device("cpu"))
+
+    @staticmethod
+    def _allocate(size: int, device: torch.device) -> Tensor:
+        with torch.inference_mode(False):  # memory taken inside it could not be written to outside of it
+            return torch.empty(size, dtype=torch.float32, device=device)
 
     def convert(self, matrix: Tensor) -> Tensor:
         """The matrix in float32, until the next one is asked for in this thread."""
         if self.memory.numel() < matrix.numel() or self.memory.device != matrix.device:
-            self.memory = torch.empty(matrix.numel(), device=matrix.device)
+            self.memory = self._allocate(matrix.numel(), matrix.device)
         if not matrix.is_contiguous():  # copied as it lies in memory, and so still transposed
             return self.convert(matrix.T).T
         return self.memory[: matrix.numel()].view_as(matrix).copy_(matrix)

@@ -12,6 +12,8 @@ from torch.utils.checkpoint import checkpoint
 from ppolm.kernels.fused_ops import log_sum_exp
 from ppolm.kernels.products import TILE, converted, product_dtype
 
+Entropy = Literal["skip", "measure", "train"]
+"""Whether the entropy is left out, computed without gradients, or with them."""
 LOGIT_CHUNK = 2**24
 """Logits held at once (64 MiB in float32), whatever the batch, the prompt lengths and the vocabulary."""
 
@@ -22,7 +24,7 @@ def token_logprobs(
     project: Callable[[Tensor], Tensor],
     temperature: float,
     vocab_size: int,
-    entropy: Literal["skip", "measure", "train"] = "skip",
+    entropy: Entropy = "skip",
     matrix: Tensor | None = None,
     scale: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
@@ -41,16 +43,26 @@ def token_logprobs(
         return stream_logprobs(*given, gradients=False)[:2]
 
     def chunk(states: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        logits = project(states).float() / temperature
-        # Without gradients in fewer passes; autograd needs torch's own.
-        log_sum = torch.logsumexp(logits, dim=-1) if logits.requires_grad else log_sum_exp(logits)
-        logprob = logits.gather(-1, tokens[:, None]).squeeze(-1) - log_sum
-        if entropy == "skip":
-            return logprob, torch.zeros_like(logprob)
-        with torch.set_grad_enabled(torch.is_grad_enabled() and entropy == "train"):
-            return logprob, log_sum - ((logits - log_sum[:, None]).exp() * logits).sum(-1)
+        return _from_logits(project(states).float() / temperature, tokens, entropy)
 
-    size = max(16, LOGIT_CHUNK // vocab_size)
+    return _in_chunks(chunk, hidden, actions, max(16, LOGIT_CHUNK // vocab_size))
+
+
+def _from_logits(logits: Tensor, tokens: Tensor, entropy: Entropy) -> tuple[Tensor, Tensor]:
+    """log π(a|s) and H [n] of all logits z [n, V] at once."""
+    # Without gradients in fewer passes; autograd needs torch's own.
+    log_sum = torch.logsumexp(logits, dim=-1) if logits.requires_grad else log_sum_exp(logits)
+    logprob = logits.gather(-1, tokens[:, None]).squeeze(-1) - log_sum
+    if entropy == "skip":
+        return logprob, torch.zeros_like(logprob)
+    with torch.set_grad_enabled(torch.is_grad_enabled() and entropy == "train"):
+        return logprob, log_sum - ((logits - log_sum[:, None]).exp() * logits).sum(-1)
+
+
+def _in_chunks(
+    chunk: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], hidden: Tensor, actions: Tensor, size: int
+) -> tuple[Tensor, Tensor]:
+    """``chunk`` of at most ``size`` states at a time; with gradients, each is computed again in the backward pass."""
     if len(hidden) <= size:
         return chunk(hidden, actions)
     parts = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 
@@ -17,16 +18,22 @@ from ppolm.batches.sequences import Microbatch, Read, TokenSequences
 
 
 class BaseModel:
-    """A role: the shared base seen through ``adapter`` (None: the bare base). It owns no base weights."""
+    """A role: the shared base seen through ``adapter`` (None: the bare base). It owns no base weights.
+
+    Whatever computes something of a role makes it the active one for as long as it takes, and then the one before.
+    """
 
     def __init__(self, adapters: AdapterSet, adapter: str | None) -> None:
         self.adapters = adapters
         self.setup = adapters.setup
         self.adapter = adapter
 
-    def activate(self, trainable: bool = False) -> None:
-        """Switch the base to this role; its own parameters require gradients only if ``trainable``."""
-        self.adapters.activate(self.adapter, trainable)
+    def active(self, trainable: bool | None = None) -> AbstractContextManager[None]:
+        """Switch the base to this role inside a ``with``; its parameters require gradients only if ``trainable``.
+
+        None: as it is, if this role is active already, else without gradients.
+        """
+        return self.adapters.active(self.adapter, trainable)
 
     def parameters(self) -> dict[str, Tensor]:
         """The parameters that are this role's own."""
@@ -40,9 +47,10 @@ class BaseModel:
     def states(self, batch: Microbatch) -> Tensor:
         """The wanted hidden states [n, d] of a microbatch, by one forward pass; above the trunk, if there is one."""
         trunk = self.adapters.trunk
-        if trunk is not None and self.first_block >= trunk.depth:
-            return trunk.finish(batch)
-        return self.setup.wanted_states(batch.input_ids, batch)
+        with self.active():
+            if trunk is not None and self.first_block >= trunk.depth:
+                return trunk.finish(batch)
+            return self.setup.wanted_states(batch.input_ids, batch)
 
     def passes(
         self, items: Sequence[Answers], token_budget: int, read: Read, packs: bool | None = None
@@ -74,10 +82,10 @@ class BaseModel:
         read: Read = "actions",
     ) -> Tensor:
         """``measure`` of every wanted state, as a flat float32 tensor on the CPU in the order of ``sequences``."""
-        self.activate()
         scores = torch.empty(sequences.wanted(read))
-        for batch in self.microbatches(sequences, token_budget, read):
-            scores[batch.rows] = measure(batch).float().cpu()
+        with self.active():  # once for all batches
+            for batch in self.microbatches(sequences, token_budget, read):
+                scores[batch.rows] = measure(batch).float().cpu()
         return scores
 
     def load_weights(self, folder: str | Path) -> None:

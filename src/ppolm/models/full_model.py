@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from torch import Tensor
@@ -15,10 +17,22 @@ class FullModel(LanguageModel):
 
     def __init__(self, adapters: AdapterSet) -> None:
         super().__init__(adapters, None)
+        self._trainable = False
 
-    def activate(self, trainable: bool = False) -> None:
-        """Let all weights require gradients, or none."""
-        self.setup.causal_lm.requires_grad_(trainable)
+    @contextmanager
+    def active(self, trainable: bool | None = None) -> Iterator[None]:
+        """Let all weights require gradients inside a ``with``, or none; None: as it is."""
+        before = self._trainable
+        try:
+            self._require_gradients(before if trainable is None else trainable)
+            yield
+        finally:
+            self._require_gradients(before)
+
+    def _require_gradients(self, trainable: bool) -> None:
+        if self._trainable != trainable:
+            self._trainable = trainable
+            self.setup.causal_lm.requires_grad_(trainable)
 
     def parameters(self) -> dict[str, Tensor]:
         """All weights; tied ones once."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 from torch import Tensor
 
 from ppolm.batches.sequences import Microbatch, TokenSequences
-from ppolm.kernels.token_logprobs import token_logprobs
+from ppolm.kernels.token_logprobs import Entropy, token_logprobs
 from ppolm.models.base_model import BaseModel
 from ppolm.rollout.samplers import sample
 from ppolm.rollout.sampling import Sampled, Sampling
@@ -17,14 +16,12 @@ from ppolm.rollout.sampling import Sampled, Sampling
 class LanguageModel(BaseModel):
     """The policy and its reference."""
 
-    def token_logprobs(
-        self, batch: Microbatch, temperature: float, entropy: Literal["skip", "measure", "train"] = "skip"
-    ) -> tuple[Tensor, Tensor]:
+    def token_logprobs(self, batch: Microbatch, temperature: float, entropy: Entropy = "skip") -> tuple[Tensor, Tensor]:
         """log π(a|s) and entropy [n] of the actions of one microbatch, with gradients if the role is trainable."""
-        setup, states = self.setup, self.states(batch)
-        with setup.computing():
+        setup = self.setup
+        with self.active(), setup.computing():
             return token_logprobs(
-                states,
+                self.states(batch),
                 batch.actions,
                 setup.project,
                 temperature,
@@ -45,5 +42,5 @@ class LanguageModel(BaseModel):
     def generate(self, prompts: Sequence[Sequence[int]], sampling: Sampling, uniforms: Tensor) -> list[Sampled]:
         """Sample one response per prompt; ``uniforms`` [prompts, max_new_tokens] decide every draw."""
         longest = max(map(len, prompts)) + sampling.max_new_tokens
-        self.activate()
-        return sample(self.setup.capabilities.sampler_for(longest), self.setup, prompts, sampling, uniforms)
+        with self.active():
+            return sample(self.setup.capabilities.sampler_for(longest), self.setup, prompts, sampling, uniforms)

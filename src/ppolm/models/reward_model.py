@@ -85,10 +85,10 @@ class RewardModel(BaseModel):
 
     @torch.no_grad()
     def _raw_scores(self, items: Sequence[Answers], packs: bool) -> Tensor:
-        self.activate()
         scores = torch.empty(len(items))
-        for batch in self.passes(items, self.token_budget, "ends", packs):
-            scores[batch.rows] = self.head(self.states(batch)).float().cpu()
+        with self.active():  # once for all batches
+            for batch in self.passes(items, self.token_budget, "ends", packs):
+                scores[batch.rows] = self.head(self.states(batch)).float().cpu()
         return scores
 
     def set_scale(self, references: TokenSequences | Sequence[Tensor]) -> None:

@@ -1,5 +1,9 @@
 """The SFT model: the frozen reference that KL is measured against."""
 
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
 from ppolm.base_setup import AdapterSet
 from ppolm.models.language_model import LanguageModel
 
@@ -10,8 +14,8 @@ class SFTModel(LanguageModel):
     def __init__(self, adapters: AdapterSet) -> None:
         super().__init__(adapters, "sft" if "sft" in adapters.names else None)
 
-    def activate(self, trainable: bool = False) -> None:
-        """Switch the base to the reference."""
+    def active(self, trainable: bool | None = None) -> AbstractContextManager[None]:
+        """Switch the base to the reference inside a ``with``."""
         if trainable:
             raise ValueError("the reference model stays frozen; train the policy instead")
-        super().activate()
+        return super().active(trainable=False)

@@ -25,7 +25,8 @@ class ValueModel(BaseModel):
 
     def token_values(self, batch: Microbatch) -> Tensor:
         """V(s) [n] before each action of a microbatch, with gradients if the role is trainable."""
-        return self.head(self.states(batch))
+        with self.active():
+            return self.head(self.states(batch))
 
     def values(self, sequences: TokenSequences, token_budget: int) -> Tensor:
         """V(s) of every state, flat, without gradients: all states of a sequence from one forward pass."""

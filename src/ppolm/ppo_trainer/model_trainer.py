@@ -56,20 +56,22 @@ class ModelTrainer:
         that gave ``logprob_policy`` and this one.
         """
         means, first, early_stop = RunningMeans(), dict[str, float](), 0.0
-        for pairs in self._minibatches(sa_pairs):
-            update, mismatch = self._policy_update(pairs)
-            means.add(update, weight=len(pairs))
-            first.setdefault("first_mismatch", mismatch)
-            if self._too_far(update):
-                early_stop = 1.0
-                break
+        with self.policy.active(trainable=True):  # once for all updates
+            for pairs in self._minibatches(sa_pairs):
+                update, mismatch = self._policy_update(pairs)
+                means.add(update, weight=len(pairs))
+                first.setdefault("first_mismatch", mismatch)
+                if self._too_far(update):
+                    early_stop = 1.0
+                    break
         return MeanLoss(means.mean("policy_loss"), {"early_stop": early_stop, **first, **means.means()})
 
     def train_value_model(self, sa_pairs: Data) -> MeanLoss:
         """PPO epochs over minibatches of the value model; the mean loss."""
         means = RunningMeans()
-        for pairs in self._minibatches(sa_pairs):
-            means.add(self._value_update(pairs), weight=len(pairs))
+        with self.value.active(trainable=True):  # once for all updates
+            for pairs in self._minibatches(sa_pairs):
+                means.add(self._value_update(pairs), weight=len(pairs))
         return MeanLoss(means.mean("value_loss"), means.means())
 
     def train_step(self, batch: Data) -> tuple[float, float]:
@@ -109,7 +111,6 @@ class ModelTrainer:
         """The means of one update, and the largest |log π_new − log π_old| before it."""
         config, sums, count = self.config, DeferredMeans(), len(pairs)
         clip_high = config.clip_epsilon if config.clip_epsilon_high is None else config.clip_epsilon_high
-        self.policy.activate(trainable=True)
 
         def loss(batch: Microbatch) -> Tensor:
             new, entropy = self.policy.token_logprobs(
@@ -132,7 +133,8 @@ class ModelTrainer:
         def veto() -> bool:
             return config.target_kl is not None and self._too_far(sums.means())  # nothing is read without need
 
-        norm = self.policy_updater.update(self._microbatches(self.policy, pairs), loss, veto)
+        with self.policy.active(trainable=True):  # the backward pass, too, is the policy's
+            norm = self.policy_updater.update(self._microbatches(self.policy, pairs), loss, veto)
         mismatch = sums.largest("mismatch")
         if norm is None:
             return (sums.means() if self._too_far(sums.means()) else {}), mismatch
@@ -146,7 +148,6 @@ class ModelTrainer:
     def _value_update(self, pairs: SAPairs) -> dict[str, float]:
         config, sums, count = self.config, DeferredMeans(), len(pairs)
         target_name = "return" if config.value_target == "gae" else "reward_to_go"
-        self.value.activate(trainable=True)
 
         def loss(batch: Microbatch) -> Tensor:
             new = self.value.token_values(batch)
@@ -155,7 +156,8 @@ class ModelTrainer:
             sums.add({"value_loss": terms.detach().mean()}, weight=len(new), largest={})
             return config.value_coef * terms.sum() / count
 
-        norm = self.value_updater.update(self._microbatches(self.value, pairs), loss)
+        with self.value.active(trainable=True):
+            norm = self.value_updater.update(self._microbatches(self.value, pairs), loss)
         return {} if norm is None else sums.means() | {"value_grad_norm": norm}
 
 

@@ -37,8 +37,8 @@ class Sampling:
 class Sampled:
     """One response: token ids up to and including the first EOS, their log-probabilities, whether it ended."""
 
-    token_ids: list[int]
-    logprobs: list[float]
+    token_ids: list[int]  # [A]
+    logprobs: list[float]  # [A]
     ended: bool
 
 

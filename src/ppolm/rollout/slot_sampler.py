@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ppolm.batches.sequences import split_by_tokens
 from ppolm.kernels.decode_layers import PAYS_AFTER, DecodeLayers
-from ppolm.kernels.fused_block import only
+from ppolm.kernels.fused_block import last_block_at
 from ppolm.rollout.sampling import Sampled, Sampling, choose_unchecked, exact_dtype, refuse_non_finite
 from ppolm.rollout.sampling_base import SamplingBase
 from ppolm.rollout.slot_cache import SlotCache, seen
@@ -99,7 +99,7 @@ class SlotSampler:
         rows = torch.arange(len(entering), device=self.device) + len(self.owners)
         self.cache.begin_prompts(rows, source)
         ends, positions = (lengths - 1)[:, None], torch.arange(input_ids.shape[1], device=self.device)[None]
-        with only(self.setup.last_block, ends):  # of the rest, only what the blocks keep is needed
+        with last_block_at(self.setup.last_block, ends):  # of the rest, only what the blocks keep is needed
             hidden = self._forward(input_ids.to(self.device), positions)
         if hidden.shape[1] > 1:
             hidden = hidden.gather(1, ends[..., None].expand(-1, -1, hidden.shape[2]))

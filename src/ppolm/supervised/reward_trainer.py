@@ -108,8 +108,9 @@ class RewardTrainer(SupervisedTrainer[JudgedAnswers]):
     def begin(self) -> None:
         """Fit the head to the states as they are, if that is how it starts."""
         if self.config.head_init == "fit":
-            self.model.activate()
-            loss, penalty = fit_head(self.model.head, *self._problem(self.rows), *self._problem(self.held_out))
+            with self.model.active():
+                problems = (*self._problem(self.rows), *self._problem(self.held_out))
+            loss, penalty = fit_head(self.model.head, *problems)
             log.info("Head fitted to the untrained states: validation loss %.4f at penalty %g.", loss, penalty)
 
     @torch.no_grad()

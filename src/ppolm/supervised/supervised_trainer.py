@@ -115,7 +115,7 @@ class SupervisedTrainer(Generic[Row]):
             adapters.trunk = None
             return
         bar = tqdm(total=len(rows), desc="reading", unit="row", disable=not sys.stderr.isatty())
-        with bar:
+        with bar, self.model.active():
             for chunk in chunks:
                 for batch in self.microbatches(chunk):
                     adapters.trunk.states(batch)
@@ -181,7 +181,7 @@ class SupervisedTrainer(Generic[Row]):
     def _loop(self, checkpoint: Path | None) -> None:
         config, total = self.config, self.total_steps
         bar = tqdm(total=total, initial=self.step, desc=self.name, unit="update", disable=not sys.stderr.isatty())
-        with bar:
+        with bar, self.model.active(trainable=True):  # once for all updates
             if self._validation_is_due:  # the first one, or one that a stop left out
                 self._validate()
             for rows in self._batches():
@@ -227,12 +227,12 @@ class SupervisedTrainer(Generic[Row]):
         config = self.config
         factor = learning_rate_factor(self.step, self.total_steps, config.lr_schedule, config.warmup_steps)
         self.updater.set_learning_rate(factor)
-        self.model.activate(trainable=True)
         device, before = self.model.setup.device, random_states(self.model.setup.device)
         batches, loss = self.batch(rows)
         self.model.setup.causal_lm.train()  # dropout belongs here
         try:
-            self.updater.update(self._polled(batches), loss)
+            with self.model.active(trainable=True):
+                self.updater.update(self._polled(batches), loss)
         except Stopped:  # the weights have not moved yet, only the generators have
             set_random_states(before, device)
             raise
@@ -249,8 +249,7 @@ class SupervisedTrainer(Generic[Row]):
 
     def _validate(self) -> None:
         """Measure, and keep these weights if they are the best so far. A stop leaves it to the one who resumes."""
-        self.model.activate()
-        with self.stopping.interruptible(1):
+        with self.model.active(trainable=False), self.stopping.interruptible(1):
             measured = self.measure()
         if not math.isfinite(measured["loss"]):
             raise TrainingDivergedError(

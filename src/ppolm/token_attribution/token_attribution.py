@@ -75,8 +75,9 @@ class TokenAttributor:
             raise DataError("extract_pairs needs one log-probability for each token of each response.")
         pairs = build_sa_pairs(text, logprob_sampler=torch.cat([torch.as_tensor(item) for item in logprobs]).float())
         sequences = pairs.sequences
-        if self.policy.adapters.trunk is not None:
-            self.policy.adapters.trunk.forget()
+        # A table is the scope of the trunk's cache: value model and updates of the step read what its scoring keeps.
+        # Begun here, and not by whoever runs the steps, so that a step gives the same numbers however it is driven.
+        self.policy.adapters.forget_states()
         logprob_policy = pairs.columns["logprob_sampler"]
         if self.recomputes:
             logprob_policy = self.policy.logprobs(sequences, self.temperature, self.token_budget)
