@@ -19,7 +19,7 @@ from ppolm.config import PPOConfig
 from ppolm.ppo_trainer import PPOTrainer
 from ppolm.runs.rollback import Snapshot
 from ppolm.storage.metrics_log import read_metrics
-from ppolm.storage.stopping import AT_ONCE, Stopped, Stopping
+from ppolm.storage.stopping import AT_ONCE, Insisting, Stopped, Stopping
 from ppolm.supervised.supervised_trainer import SupervisedTrainer
 from tests.conftest import PROMPTS, spread
 from tests.test_resume import STATEFUL, assert_same_run
@@ -75,6 +75,45 @@ def test_a_signal_that_is_ignored_stays_ignored_and_other_threads_change_nothing
     thread.start()
     thread.join()
     assert seen == [signal.getsignal(signal.SIGTERM)]
+
+
+class Finalised:
+    """Something that is being cleared up when a signal comes."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __del__(self) -> None:
+        os.kill(os.getpid(), self.number)
+        time.sleep(0.01)
+
+
+def lose_and_wait(number: int) -> None:
+    Finalised(number)
+    time.sleep(20)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("kind", [Stopping, Insisting])
+def test_a_signal_that_is_lost_in_a_finaliser_comes_again_and_is_counted_once(
+    kind: type[Stopping], number: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    counted = AT_ONCE if number == signal.SIGTERM else 1
+    with kind() as stopping, pytest.raises(Stopped), stopping.interruptible(1):
+        lose_and_wait(number)
+    assert (stopping.number, stopping.count) == (number, counted)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_signal_that_came_before_a_training_began_stops_it() -> None:
+    with Stopping() as outer:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.01)
+        assert outer.count == 1
+        with Stopping() as inner, pytest.raises(Stopped):
+            inner.check(1)
+        with Stopping() as inner, pytest.raises(Stopped), inner.interruptible(1):
+            pytest.fail("nothing is begun")
 
 
 def test_an_abandoned_step_is_undone_to_the_last_bit(make_config: MakeConfig) -> None:

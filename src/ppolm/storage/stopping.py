@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,7 +18,9 @@ AT_ONCE = 2
 """Signals that end a step before it is over: a person who presses Ctrl-C once more. SIGTERM counts as so many at once,
 for it mostly comes from a machine that kills a few seconds later, and a step can take minutes."""
 AGAIN = 1.0
-"""Seconds until a signal that was swallowed is repeated."""
+"""Seconds until a signal that some library caught is repeated."""
+SOON = 0.05
+"""Seconds until one is repeated that came while Python was clearing up: what a finaliser raises is lost there."""
 ANNOUNCED = b"stopping after this step; once more: at once, and without it\n"
 
 
@@ -50,13 +53,20 @@ class Stopping:
         self.count = 0
         self._limit: float = math.inf
         self._before: dict[int, Any] = {}
+        self._unraisable = sys.unraisablehook
+        self._repeats = False
+        """Whether the next signal is one that was counted already."""
 
     def __enter__(self) -> Stopping:
         if threading.current_thread() is threading.main_thread():
             handlers = {number: signal.getsignal(number) for number in SIGNALS}
             self._before = {n: old for n, old in handlers.items() if old not in (None, signal.SIG_IGN)}
-            for number in self._before:
+            for number, old in self._before.items():
+                outer = getattr(old, "__self__", None)
+                if isinstance(outer, Stopping) and outer.number is not None:  # it has heard, and was not listened to
+                    self.number, self.count = outer.number, outer.count
                 signal.signal(number, self._hear)
+            self._unraisable, sys.unraisablehook = sys.unraisablehook, self._overhear
         return self
 
     def __exit__(
@@ -64,16 +74,36 @@ class Stopping:
     ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        if sys.unraisablehook == self._overhear:
+            sys.unraisablehook = self._unraisable
 
     def _hear(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         if self.number is None:
             self.number = number
-        self.count += AT_ONCE if number == signal.SIGTERM else 1
+        repeated, self._repeats = self._repeats, False
+        if not repeated:
+            self.count += AT_ONCE if number == signal.SIGTERM else 1
         if self.count >= self._limit:
             raise Stopped(self.number)
-        if self.count == 1:
+        if self.count == 1 and not repeated:
             with suppress(OSError):  # a print may be under way, which cannot be entered twice
                 os.write(2, ANNOUNCED)
+
+    def _overhear(self, unraisable: Any) -> None:
+        """A signal that comes while Python is clearing up is lost there: not worth a traceback, and sent again."""
+        if not issubclass(unraisable.exc_type, Stopped):
+            self._unraisable(unraisable)
+        elif self.number is not None:
+            threading.Timer(SOON, self._repeat, (self.number,)).start()
+
+    def _repeat(self, number: int) -> None:
+        if self._listens(number):
+            self._repeats = True
+            _knock(number)
+
+    def _listens(self, number: int) -> bool:
+        """Whether nobody else has taken over since."""
+        return signal.getsignal(number) == self._hear
 
     def check(self, signals: int) -> None:
         """Raise if so many signals have come: for a place where nothing is half done."""
@@ -122,7 +152,13 @@ class Insisting(Stopping):
             with self._lock:
                 if self._over.is_set():
                     return
-                if hasattr(signal, "pthread_kill"):
-                    signal.pthread_kill(threading.main_thread().ident or 0, number)
-                else:
-                    signal.raise_signal(number)
+                if self._listens(number):
+                    _knock(number)
+
+
+def _knock(number: int) -> None:
+    """Have the main thread hear a signal."""
+    if hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(threading.main_thread().ident or 0, number)
+    else:
+        signal.raise_signal(number)
