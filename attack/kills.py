@@ -91,7 +91,7 @@ def stop_and_finish(training: Training, way: str, moment: float, folder: Path, w
     if way != "kill -9":
         figures.slowest = max(figures.slowest, time.monotonic() - sent)
         figures.later_steps = max(figures.later_steps, child.count(BEGUN) - begun)
-        figures.lost_steps = max(figures.lost_steps, done - (training.saved_step(folder) or 0))
+        figures.lost_steps = max(figures.lost_steps, training.lost_steps(folder, done))
     # before Python's own handlers are set, a signal simply ends a process
     if status != STATUS[way] and not (status in (-2, -15) and not child.said):
         figures.problems.append(f"{where}: exit {status}: {child.said[-300:]}")

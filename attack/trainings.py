@@ -40,6 +40,11 @@ class Training:
         states = [folder / "state.json" for folder in found if (folder / "state.json").exists()]
         return int(json.loads(states[-1].read_text())["step"]) if states else None
 
+    def lost_steps(self, folder: Path, done: int) -> int:
+        """Finished steps that are nowhere: neither in a checkpoint nor in a whole result, which needs none."""
+        whole = self.name != "train" and (folder / "training.json").exists()
+        return 0 if whole else done - (self.saved_step(folder) or 0)
+
     def differences(self, folder: Path, whole: Path) -> list[str]:
         """What is not bit for bit as in a training that nobody disturbed, or is damaged."""
         if self.name == "train":
