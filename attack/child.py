@@ -19,7 +19,7 @@ BEGUN, DONE = b"S", b"D"
 
 
 LARGE = (
-    *("matplotlib.figure", "ppolm.readiness", "ppolm.supervised", "ppolm.runs.training_run"),
+    *("matplotlib.figure", "ppolm.readiness", "ppolm.supervised", "ppolm.ppo_trainer"),
     *("ppolm.cli.train_command", "ppolm.cli.sft_command", "ppolm.cli.reward_command"),
 )
 """What is loaded once, before the first copy is made."""
