@@ -128,7 +128,7 @@ MISTAKES = (
     Mistake(
         "one more number read per token",
         "rollout/slot_sampler.py",
-        "reach = max(self.places) + 1",
+        "reach = max(self.host_columns) + 1",
         "reach = int(self.columns.max()) + 1",
     ),
 )

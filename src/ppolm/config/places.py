@@ -55,8 +55,8 @@ def absolute(name: str, base: Path | None = None) -> str:
 def _with_ending(name: str, base: Path) -> str:
     """The same for a name that may end in ``:split`` or ``:function``."""
     whole = absolute(name, base)
-    place, colon, ending = name.rpartition(":")
-    return whole if whole != name or not place else f"{absolute(place, base)}{colon}{ending}"
+    file, colon, ending = name.rpartition(":")
+    return whole if whole != name or not file else f"{absolute(file, base)}{colon}{ending}"
 
 
 def _path(name: str, base: Path) -> str:

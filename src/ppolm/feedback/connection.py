@@ -27,9 +27,9 @@ CREATION_LOCK = 0x7070_6F6C_6D
 HOW_TO_MAKE = "`ppolm feedback import FILE --store STORE` and `ppolm train --reward human` make one."
 
 
-def open_engine(place: str, create: bool) -> Engine:
+def open_engine(location: str, create: bool) -> Engine:
     """A checked connection to the store at a path or URL; a new store is made only if ``create`` says so."""
-    url = store_url(place)
+    url = store_url(location)
     if url.drivername == "sqlite":
         _check_file(Path(url.database or ""), create)
     try:
@@ -54,14 +54,14 @@ def open_engine(place: str, create: bool) -> Engine:
     return engine
 
 
-def store_url(place: str) -> URL:
+def store_url(location: str) -> URL:
     """The SQLAlchemy URL of a store: a path is an SQLite file."""
-    if "://" not in place:
-        if not place.strip():
+    if "://" not in location:
+        if not location.strip():
             raise FeedbackError("The feedback store has an empty name. Give a path such as feedback.db, or a URL.")
-        return URL.create("sqlite", database=str(Path(place).expanduser()))
+        return URL.create("sqlite", database=str(Path(location).expanduser()))
     try:
-        url = make_url(expand(place))
+        url = make_url(expand(location))
     except ConfigError as error:
         raise FeedbackError(f"Feedback store {error}") from None
     except (ArgumentError, ValueError):  # what was given may hold a password, and is not repeated

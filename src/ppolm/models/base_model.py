@@ -56,12 +56,12 @@ class BaseModel:
         self, items: Sequence[Answers], token_budget: int, read: Read, packs: bool | None = None
     ) -> Iterator[Microbatch]:
         """Forward passes over prompts with their answers, packed where the model takes it and it costs less."""
-        place = (token_budget, self.setup.tokenizer.pad_id, self.setup.device, read, self.adapters.trunk is not None)
+        options = (token_budget, self.setup.tokenizer.pad_id, self.setup.device, read, self.adapters.trunk is not None)
         if self.adapters.packs_prompts if packs is None else packs:
             trunk = self.adapters.trunk
             skipped = trunk.depth if trunk is not None and self.first_block >= trunk.depth else 0
-            return arrange(items, *place, Cost.of(self.setup.text_config, skipped))
-        return apart(items, *place)
+            return arrange(items, *options, Cost.of(self.setup.text_config, skipped))
+        return apart(items, *options)
 
     def microbatches(
         self, sequences: TokenSequences, token_budget: int, read: Read = "actions"
