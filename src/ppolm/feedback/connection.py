@@ -119,7 +119,7 @@ def _postgresql_engine(url: URL) -> Engine:
 
 
 def _read_version(connection: Connection) -> int | None:
-    """The schema's version, or None for a place where a store may be made."""
+    """The schema's version, or None where a new store may be created."""
     tables = inspect(connection).get_table_names()
     if schema.name in tables:
         return connection.execute(select(schema.c.version)).scalar_one()
@@ -144,7 +144,7 @@ def _create(connection: Connection) -> int:
 
 
 def _use_write_ahead_log(engine: Engine) -> None:
-    """Let readers go on while somebody writes. A property of the file; where it cannot be had, they take turns."""
+    """Let readers continue while somebody writes. A property of the file; where unsupported, they take turns."""
     if engine.dialect.name == "sqlite":
         connection = engine.raw_connection()  # outside of a transaction, as SQLite wants it
         try:

@@ -56,11 +56,11 @@ class SlotSampler:
         """The response that each computed row belongs to."""
         self.columns = torch.empty(0, dtype=torch.long, device=self.device)
         """Where each row's newest token stands, or will."""
-        # What decides the next step is known to the host, too: it asks the device once per token.
+        # The host keeps its own copy of what decides the next step, so it reads from the device once per token.
         self.host_columns: list[int] = []
         """The same columns, on the host."""
         self.running: list[bool] = []
-        """Whether each row's response goes on."""
+        """Whether each row's response is still being sampled."""
 
     @torch.no_grad()
     def sample(self) -> list[Sampled]:
