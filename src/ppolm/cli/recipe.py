@@ -41,7 +41,7 @@ def train_recipe(given: Given) -> PPOConfig:
     settings = PPOConfig.from_yaml(RECIPES["ppolm train"])
     if given.own_prompts:  # its evaluation posts are of another world, which is all that its judge knows
         settings = settings.changed(prompts=None, eval_prompts=None, judge=None)
-    if given.eval_every == 0:  # who wants no evaluations has not asked for the recipe's judge
+    if given.eval_every == 0:  # without evaluations the recipe's judge would have no effect
         settings = settings.changed(eval_every=0)
     return settings
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def reject_unknown_keys(values: Iterable[Any], known: list[str]) -> None:
-    """Raise for a key that is no setting, with the nearest one that is."""
+    """Raise for a key that is not a setting, and name the most similar one that is."""
     for key in values:
         if key not in known:
             near = difflib.get_close_matches(str(key)[:100], known, n=1) if isinstance(key, str) else []
@@ -43,7 +43,9 @@ def check_supervised(config: SupervisedConfig) -> None:
     if config.patience is not None and not config.eval_every:
         raise ConfigError("patience counts validations, but eval_every 0 makes none. Set eval_every, or no patience.")
     if not config.eval_data and not config.eval_fraction:
-        raise ConfigError("eval_fraction is 0 and there is no eval_data, so nothing could choose the best weights.")
+        raise ConfigError(
+            "eval_fraction is 0 and there is no eval_data, so the best weights could not be chosen. Set one of them."
+        )
 
 
 def is_plain_name(name: str) -> bool:
@@ -68,7 +70,7 @@ def check_ppo(config: PPOConfig) -> None:
     _check_rewards(config)
     if config.run_name is not None and not is_plain_name(config.run_name):
         raise ConfigError(
-            f"run_name is {brief(config.run_name)}, expected a plain folder name. The place is output_dir."
+            f"run_name is {brief(config.run_name)}, expected a plain folder name. Set output_dir to choose where it is."
         )
     _check_reward_models(config)
     refuse_idle(config)

@@ -36,7 +36,7 @@ def hold_out(
     random: torch.Generator,
     size: Callable[[Sequence[int]], int] = len,
 ) -> tuple[list[Row], list[Row]]:
-    """Rows to train on and rows of prompts that are drawn at random, of which there is room for so many."""
+    """Rows to train on, and rows of randomly drawn prompts, at most ``room`` by ``size``."""
     held: set[int] = set()
     used = 0
     for group in torch.randperm(len(groups), generator=random).tolist():

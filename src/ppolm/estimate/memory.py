@@ -52,7 +52,7 @@ class Memory:
 
 
 def step_memory(shape: ModelShape, config: PPOConfig, lengths: Lengths, dtype: torch.dtype, adapters: int) -> Memory:
-    """The memory of a step with so many adapters. Hidden states are taken to be in float32, as on a CPU."""
+    """The memory of a step with this many adapters. Hidden states are assumed to be in float32, as on a CPU."""
     size = dtype.itemsize
     width = lengths.longest + config.max_new_tokens
     tokens = config.batch_size * (lengths.mean / config.samples_per_prompt + config.max_new_tokens)

@@ -51,7 +51,7 @@ class DecodeLayers:
             return None
         kind = _Merged if x.dtype == torch.float32 == known[0].weight.dtype else _Packed
         if kind is _Merged and len(known) == 1 and known[0].a is None:
-            return None  # a copy of the same
+            return None  # it would be a plain copy
         if kind is _Packed and not (
             x.device.type == "cpu" and known[0].weight.dtype == torch.bfloat16 and packs_weights()
         ):

@@ -70,7 +70,7 @@ class BaseModel:
         pairs = zip(sequences.contexts, sequences.actions, strict=True)
         shared = len({context.numpy().tobytes() for context in sequences.contexts}) < len(sequences.contexts)
         longest = max(map(len, sequences.contexts)) + max(map(len, sequences.actions))
-        packs = shared and self.adapters.packs(longest)  # for the sake of padding alone a row is not worth a mask
+        packs = shared and self.adapters.packs(longest)  # saving padding alone is not worth a mask
         return self.passes([Answers(context, (actions,)) for context, actions in pairs], token_budget, read, packs)
 
     @torch.no_grad()

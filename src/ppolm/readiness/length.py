@@ -46,7 +46,7 @@ class LengthReport:
     shorter_won: Estimate | None
     """Accuracy on the pairs in which the longer and the shorter answer won."""
     balanced: Estimate | None
-    """Accuracy with longer and shorter winners given equal weight: 0.5 for whoever knows only length."""
+    """Accuracy with longer and shorter winners given equal weight: 0.5 for a model that knows only length."""
     balanced_pairs: float
     """Σ of those weights: how many pairs say something beyond length."""
 

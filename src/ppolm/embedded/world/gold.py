@@ -29,7 +29,7 @@ class GoldJudgement:
     extra_words: int
     """Words beyond those that the facts it states need."""
     repetition: float
-    """Share of its runs of three words that it said before."""
+    """Share of its 3-grams that repeat an earlier one."""
     ended: bool
     """Its last sentence is finished."""
 
