@@ -1,6 +1,6 @@
 """Several sequences side by side in one row, and a prompt once for all its answers: fewer tokens, the same numbers.
 
-Who sees whom is decided by a mask, and positions count from each sequence's own beginning, so a token's hidden state is
+A mask decides which token sees which, and positions count from each sequence's own beginning, so a hidden state is
 what it would be alone.
 """
 

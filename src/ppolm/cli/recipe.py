@@ -47,7 +47,7 @@ def train_recipe(given: Given) -> PPOConfig:
 
 
 def recipe_note(given: Given, config: PPOConfig) -> str:
-    """What own prompts on the embedded model are measured with, since most of the recipe is for its own posts."""
+    """How a user's own prompts on the embedded model are evaluated, since most of the recipe is for its posts."""
     parts = []
     if config.eval_every and config.eval_prompts is None:
         parts.append(f"{config.eval_fraction:.0%} of them are held out (not embedded:validation)")

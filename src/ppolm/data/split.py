@@ -47,7 +47,7 @@ def hold_out(
 
 
 def apart_from(train: Sequence[Row], held_out: Collection[bytes], key: Key[Row], what: str) -> list[Row]:
-    """The training rows whose prompt is not evaluated on; how many others there were is said.
+    """The training rows whose prompt is not evaluated on; the number of others is reported.
 
     What somebody gives to evaluate on is meant to stay unseen, so it is the training that gives way.
     """

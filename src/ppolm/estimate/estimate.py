@@ -92,7 +92,7 @@ class RunEstimate:
 
 
 def estimate(config: PPOConfig, prompts: Sequence[Any], eval_prompts: Sequence[Any] | None = None) -> RunEstimate:
-    """What training on these prompts will take: responses are taken to be as long as they may be."""
+    """What training on these prompts will take: responses are assumed to have the maximum length."""
     shape = read_shape(config)
     device = resolve_device(config.device)
     dtype = resolve_dtype(config.dtype, device, lambda: shape.parameters)

@@ -88,7 +88,7 @@ def _pass(shape: ModelShape, budget: int, tokens: float) -> int:
 def _training(shape: ModelShape, config: PPOConfig, lengths: Lengths, size: int) -> int:
     """What the backward pass needs of every trained block, and its own widest point.
 
-    Per token of a block, as rough as the weights: its input, both norms, the sum after attention; queries and keys
+    Per token, in the precision of the weights: its input, both norms, the sum after attention; queries and keys
     before their norms, attention's output before its product; gate, up, and their product. In float32 what attention
     itself needs: queries, keys, values, output.
     """

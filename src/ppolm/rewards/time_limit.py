@@ -61,7 +61,7 @@ class _Limit:
         self.lock, self.done = threading.Lock(), threading.Event()
         in_main = threading.current_thread() is threading.main_thread()
         self.before: Any = signal.getsignal(KNOCK) if KNOCK is not None and in_main else None
-        """Who listens to the signal otherwise. None: nobody whom Python could put back, so it is left alone."""
+        """The signal's previous handler. None: one that Python could not restore, so the signal is left alone."""
         self.unraisable = sys.unraisablehook
 
     def arm(self) -> None:
@@ -90,7 +90,7 @@ class _Limit:
             self.before(number, frame)
 
     def _overhear(self, unraisable: Any) -> None:
-        """A knock that came while Python was clearing up is lost there, and not worth a traceback: there is another."""
+        """An interruption while Python was clearing up is lost there, and not worth a traceback: another follows."""
         if unraisable.exc_type is not TimeOver:
             self.unraisable(unraisable)
 
