@@ -200,7 +200,7 @@ def models(rng: Random, samples: Samples, box: Sandbox) -> Case:
 
 
 def stores(rng: Random, samples: Samples, box: Sandbox) -> Case:
-    """Feedback stores: damaged files, and tables in which somebody else wrote."""
+    """Feedback stores: damaged files, and tables that another program wrote to."""
     path = copy(samples.store, box.out / "feedback.db")
     if rng.random() < 0.5:
         path.write_bytes(mutate.data(rng, path.read_bytes()))

@@ -3,8 +3,8 @@
 python -m attack.disk_full                       10 of each training
 python -m attack.disk_full --count 3 --seed 1
 
-The process may write only so many bytes into one file (RLIMIT_FSIZE), which fails in the kernel as a full disk does,
-in whatever library is writing, and needs no rights; the moment is that of the n-th checkpoint, result or report.
+The size of any one file the process writes is limited (RLIMIT_FSIZE). That fails in the kernel as a full disk does, in
+whatever library is writing, and needs no privileges; the moment is that of the n-th checkpoint, result or report.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Figures:
     times: int = 0
     one_sentence: int = 0
     resumed: int = 0
-    """Trainings that went on once there was room."""
+    """Trainings that resumed once there was room."""
     bit_equal: int = 0
     problems: list[str] = field(default_factory=list)
 

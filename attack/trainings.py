@@ -23,7 +23,7 @@ class Training:
     flags: tuple[str, ...]
 
     def begin(self, folder: Path, *more: str) -> list[str]:
-        """Start it anew."""
+        """Start it from the beginning."""
         if self.name == "train":
             place: Sequence[str] = ("--output-dir", str(folder.parent), "--run-name", folder.name)
         else:

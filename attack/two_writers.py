@@ -108,7 +108,7 @@ def judge(
     losers = [said for status, said in ends if status == 1 and "Traceback" not in said]
     told = any("is being written to by process" in said for said in losers)
     free = max((end for _, end in held), default=0.0)
-    # Whoever is told that the folder is finished or full must have come after the other one had let go of it.
+    # A process told that the folder is finished or not empty must have come after the other had released it.
     late = len(winners) == 2 or any(
         ("is finished" in said or "already" in said) and child.log.stat().st_mtime >= free - CLOCK
         for child, (status, said) in zip(pair, ends, strict=True)

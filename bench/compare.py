@@ -34,7 +34,7 @@ from ppolm.kernels.cpu_bfloat16 import make_bfloat16_safe
 
 
 @functools.cache
-def peer(flags: tuple[str, ...], turn: int) -> dict[str, Any]:  # noqa: ARG001 each turn is measured anew
+def peer(flags: tuple[str, ...], turn: int) -> dict[str, Any]:  # noqa: ARG001 each turn is measured again
     """The peer's figures: cases that differ on our side alone share them."""
     return run("peer", list(flags))
 

@@ -26,18 +26,19 @@ MARKS = {
 """The faster ways that depend on the architecture."""
 INTRODUCTION = """# Architectures
 
-A tiny random model of each architecture goes through all that PPO does with a model, beside plain transformers and
-peft: eager attention, one sequence at a time, no cache. Compared are log-probabilities of single and of shared prompts,
-those that the sampler gives, one gradient of the policy, values and rewards, all with adapters that matter. An
-architecture **agrees** if nothing is off by more than 1e-4 (log-probabilities in nats, the rest relative to its size),
-or than twice what the library's own float32 is off from float64, where that is more (hrm_text, on some CPUs). Or it is
-**refused** when it is loaded, with the reason.
+A tiny random model of each architecture goes through everything that PPO does with a model, and is compared with
+plain transformers and peft: eager attention, one sequence at a time, no cache. The comparison covers
+log-probabilities of single and of shared prompts, the sampler's log-probabilities, one gradient of the policy, values
+and rewards, all with adapters that change the output. An architecture **agrees** if nothing is off by more than 1e-4
+(log-probabilities in nats, the rest relative to its size), or by more than twice the distance of the library's own
+float32 from float64, where that is larger (hrm_text, on some CPUs). Or it is **refused** when it is loaded,
+with the reason.
 
-The faster ways that it is computed with: G grouped attention, B fused blocks, P prompts packed once for all their
-answers, S slot sampler, T a trunk that all roles share. The rest is computed by the library's own code. `sampler` says
-how responses are drawn: `slots`, `cache` (the library's own), or `whole`, which reads the whole text for every token.
+The faster ways used for it: G grouped attention, B fused blocks, P prompts packed once for all their answers, S slot
+sampler, T a trunk that all roles share. The rest is computed by the library's own code. `sampler` says how responses
+are drawn: `slots`, `cache` (the library's own), or `whole`, which reads the whole text again for every token.
 
-Made by `python -m scripts.architecture_table`; the suite makes {some} of the rows again every time.
+Made by `python -m scripts.architecture_table`; the test suite recomputes {some} of the rows every time.
 
 | architecture | outcome | faster ways | sampler | why it is refused |
 |---|---|---|---|---|
@@ -45,8 +46,8 @@ Made by `python -m scripts.architecture_table`; the suite makes {some} of the ro
 LEFT_OUT = """
 ## Left out
 
-Their configuration makes no tiny model by itself (a part of another kind is missing, or it does not shrink); they are
-tried when they are loaded, like all others: {names}
+No tiny model can be made from their configuration alone (a component of another kind is missing, or it does not
+shrink); they are tried when they are loaded, like all others: {names}
 """
 
 

@@ -59,7 +59,7 @@ def contrasts(posts: list[Post], make: Callable[[dict[str, str], Random], Pair],
 
 
 def accuracy(models: Models, posts: list[Post], pairs: list[Pair]) -> float:
-    """Share of the pairs with a difference in gold of which the reward model scores the better one higher."""
+    """Share of the pairs with different gold scores in which the reward model scores the better one higher."""
     assert models.reward is not None
     clear = [
         (post.text, *(pair if gold(post, pair[0]) > gold(post, pair[1]) else pair[::-1]))

@@ -33,7 +33,7 @@ class Mistake:
     old: str
     new: str
     device: str = "mps:0"
-    """Where it is to be noticed: mps refuses all that cuda refuses, and float64."""
+    """Where it should be noticed: mps refuses all that cuda refuses, and float64."""
 
 
 CONTROL = Mistake("no mistake", "models/scalar_head.py", "hidden.float()", "hidden.float()")
@@ -128,7 +128,7 @@ MISTAKES = (
     Mistake(
         "one more number read per token",
         "rollout/slot_sampler.py",
-        "reach = max(self.places) + 1",
+        "reach = max(self.host_columns) + 1",
         "reach = int(self.columns.max()) + 1",
     ),
 )

@@ -198,7 +198,7 @@ def test_resume_of_something_that_is_no_run(files: Path, capsys: Any) -> None:
     assert "is not a run folder" in fails(capsys, "train", "--resume", str(files / "nowhere"))
     (files / "young").mkdir()
     shutil.copy(files / "config.yaml", files / "young")
-    assert "no checkpoint to go on from" in fails(capsys, "train", "--resume", str(files / "young"))
+    assert "no checkpoint to resume from" in fails(capsys, "train", "--resume", str(files / "young"))
     missing = files / "young/checkpoints/step-000009"
     assert "step-000009 does not exist" in fails(capsys, "train", "--resume", str(missing))
 

@@ -138,7 +138,7 @@ def test_an_output_folder_that_has_saved_nothing_may_be_started_again(tmp_path: 
         (folder.path / "checkpoint").mkdir()
         with pytest.raises(RunFolderError, match="is being written to"), OutputFolder(config, folder.path, None):
             pass  # and not the advice to resume it
-    with pytest.raises(ConfigError, match="or go on with it: --resume"), OutputFolder(config, tmp_path / "out", None):
+    with pytest.raises(ConfigError, match="or resume it: --resume"), OutputFolder(config, tmp_path / "out", None):
         pass
 
 

@@ -196,7 +196,7 @@ def test_bad_rows_are_shown_and_end_with_status_1_unless_skipped(tmp_path: Path,
     assert f"{path}, line 2, is int (5)" in " ".join(out.split())
     assert "... and 2 more" in out
     assert err == (
-        "error: 7 rows are bad. Mend the files, or --skip-bad-rows leaves bad rows out, here and in training."
+        "error: 7 rows are bad. Fix the files, or leave bad rows out with --skip-bad-rows, here and in training."
     )
     assert check("check", path, "--skip-bad-rows")[0] == 0
     status, found, _ = check("check", path, "--json")

@@ -14,7 +14,7 @@ from ppolm.base_setup import AdapterSet, new_lora_config
 from ppolm.base_setup.base_setup import BaseModelSetup
 from ppolm.base_setup.model_setup import Models, setup_models
 from ppolm.config import PPOConfig, SFTConfig
-from ppolm.kernels.decode_layers import PAYS_AFTER, DecodeLayers, packs
+from ppolm.kernels.decode_layers import PAYS_AFTER, DecodeLayers, packs_weights
 from ppolm.kernels.lora_linear import apply_layers
 from ppolm.kernels.products import WIDE_ROWS
 from ppolm.rollout import slot_sampler
@@ -47,7 +47,7 @@ def sample(setup: BaseModelSetup, count: int = 5) -> list[Sampled]:
 def test_ready_layers_give_the_outputs_of_the_layers_and_their_adapters(
     architecture: str, dtype: Literal["float32", "bfloat16"], tmp_path: Path
 ) -> None:
-    if dtype == "bfloat16" and not packs():
+    if dtype == "bfloat16" and not packs_weights():
         pytest.skip("this CPU has no packed products")
     folder = make_model_folder(tmp_path, architecture, scale=2.0)
     setup = BaseModelSetup(SFTConfig(model_name=str(folder), device="cpu", dtype=dtype))
@@ -80,7 +80,7 @@ def test_ready_layers_give_the_outputs_of_the_layers_and_their_adapters(
 def test_sampling_with_ready_layers_draws_the_same_and_leaves_base_and_adapters_as_they_are(
     make_config: Callable[..., PPOConfig], dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if dtype == "bfloat16" and not packs():
+    if dtype == "bfloat16" and not packs_weights():
         pytest.skip("this CPU has no packed products")
     setup = moved(make_config, dtype).setup
     before = {name: value.clone() for name, value in setup.causal_lm.state_dict().items()}
@@ -145,19 +145,19 @@ def test_many_rows_in_bfloat16_are_left_to_the_product_that_is_faster(make_confi
     setup = moved(make_config, "bfloat16").setup
     modules = (setup.causal_lm.base_model.layers[0].self_attn.o_proj,)
     layers = DecodeLayers()
-    assert (layers(modules, torch.ones(2, 1, 32)) is not None) == packs()
+    assert (layers(modules, torch.ones(2, 1, 32)) is not None) == packs_weights()
     assert layers(modules, torch.ones(WIDE_ROWS, 1, 32)) is None
 
 
 def test_packing_is_tried_and_a_torch_without_it_goes_on(
     make_config: Callable[..., PPOConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert packs() in (True, False)
-    monkeypatch.setattr("ppolm.kernels.decode_layers.packs", lambda: False)
+    assert packs_weights() in (True, False)
+    monkeypatch.setattr("ppolm.kernels.decode_layers.packs_weights", lambda: False)
     assert len(sample(moved(make_config, "bfloat16").setup)) == 5
 
 
 def test_nothing_is_packed_where_it_cannot_be_tried_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows cannot fork."""
     monkeypatch.delattr(os, "fork")
-    assert packs.__wrapped__() is False
+    assert packs_weights.__wrapped__() is False

@@ -174,7 +174,7 @@ def test_bad_row_is_reported_with_file_line_and_reason(tmp_path: Path, row: Any,
         load_judgements(str(path))
     assert str(caught.value).startswith(f"{path}, line 3, ")
     assert reason in str(caught.value)
-    assert str(caught.value).endswith("Mend the file, or skip_bad_rows leaves it out.")
+    assert str(caught.value).endswith("Fix the file, or skip_bad_rows leaves it out.")
     assert [bare(found) for found in load_judgements(str(path), skip_bad=True)] == [example(PAIR)]
 
 

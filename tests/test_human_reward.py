@@ -131,7 +131,7 @@ def test_without_a_model_the_time_out_is_an_error_that_says_how_to_go_on(store: 
     with pytest.raises(RewardCallError) as caught:
         HumanReward(store, timeout=0.05)(["a?", "a?"], ["x", "new"])
     assert "1 of 2 responses were not judged within human_timeout 0.05 s" in str(caught.value)
-    assert f"`ppolm feedback label --store {store.name}` and go on with --resume" in str(caught.value)
+    assert f"`ppolm feedback label --store {store.name}` and continue with --resume" in str(caught.value)
     assert [queued.response for queued in store.waiting()] == ["new"]
 
 

@@ -171,7 +171,7 @@ def test_long_rows_are_refused_left_out_or_cut(model_folder: Path, caplog: pytes
     assert "0 of 20 prompts were cut, and 10 rows left out, to stay in 20 tokens" in caplog.text
     trainer = make(long_rows="cut")
     assert len(trainer.rows) == 18
-    assert max(len(row.answers.prompt) for row in trainer.rows) == 12  # the longest answer of all takes 8
+    assert max(len(row.tokens.prompt) for row in trainer.rows) == 12  # the longest answer of all takes 8
 
 
 def test_a_reward_model_reads_no_more_in_ppo_than_in_its_training(model_folder: Path, tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_rows_of_one_prompt_are_not_parted_between_training_and_validation(model
         for again in range(5)
     ]
     trainer = RewardTrainer(RewardConfig(model_name=str(model_folder), **QUICK | {"eval_fraction": 0.3}), rows)
-    prompts = [{tuple(row.answers.prompt.tolist()) for row in part} for part in (trainer.rows, trainer.held_out)]
+    prompts = [{tuple(row.tokens.prompt.tolist()) for row in part} for part in (trainer.rows, trainer.held_out)]
     assert not prompts[0] & prompts[1]
     assert (len(trainer.rows), len(trainer.held_out)) == (30, 10)  # no more rows than 0.3 of them
 
@@ -228,7 +228,7 @@ def test_plain_text_is_read_as_a_whole_answer(model_folder: Path) -> None:
     first = trainer.rows[0]
     assert isinstance(first.judgement, Preference)
     prompt, text = first.judgement.prompt.content, first.judgement.chosen
-    learned = trainer.model.scores([torch.cat([first.answers.prompt, first.answers.answers[0]])]).tolist()
+    learned = trainer.model.scores([torch.cat([first.tokens.prompt, first.tokens.answers[0]])]).tolist()
     assert trainer.model([prompt], [text]) == pytest.approx(learned)
     assert trainer.model([prompt], [f"{text}<eos>"]) == pytest.approx(learned)  # an end that is there is not doubled
 
@@ -261,7 +261,7 @@ def test_batches_hold_whole_prompts_unless_rows_are_shuffled(model_folder: Path,
     batch = trainer.batch
 
     def watched(rows: list[Any]) -> Any:
-        seen.append(len({tuple(row.answers.prompt.tolist()) for row in rows}))
+        seen.append(len({tuple(row.tokens.prompt.tolist()) for row in rows}))
         return batch(rows)
 
     trainer.batch = watched  # type: ignore[method-assign]

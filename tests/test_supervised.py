@@ -43,14 +43,14 @@ def reward(model: Path, **changes: Any) -> RewardTrainer:
 
 
 def sequences_of(trainer: RewardTrainer) -> list[torch.Tensor]:
-    return [torch.cat([row.answers.prompt, answer]) for row in trainer.rows for answer in row.answers.answers]
+    return [torch.cat([row.tokens.prompt, answer]) for row in trainer.rows for answer in row.tokens.answers]
 
 
 @pytest.mark.parametrize("train", ["adapter", "all"])
 def test_sft_lowers_the_loss_of_completions_it_has_not_seen(model_folder: Path, train: str) -> None:
     trainer = sft(model_folder, train=train)
-    seen = {tuple(row.answers.prompt.tolist()) for row in trainer.rows}
-    assert not seen & {tuple(row.answers.prompt.tolist()) for row in trainer.held_out}
+    seen = {tuple(row.tokens.prompt.tolist()) for row in trainer.rows}
+    assert not seen & {tuple(row.tokens.prompt.tolist()) for row in trainer.held_out}
     history = trainer.train()
     assert history[-1]["loss"] < 0.75 * history[0]["loss"]
 
@@ -59,7 +59,7 @@ def test_the_first_validation_loss_is_that_of_the_untouched_model(model_folder: 
     trainer = sft(model_folder)
     setup = BaseModelSetup(PPOConfig(model_name=str(model_folder), device="cpu"))
     total, count = 0.0, 0
-    for prompt, (completion,) in [(row.answers.prompt, row.answers.answers) for row in trainer.held_out]:
+    for prompt, (completion,) in [(row.tokens.prompt, row.tokens.answers) for row in trainer.held_out]:
         logits = setup.causal_lm(input_ids=torch.cat([prompt, completion])[None]).logits[0].log_softmax(-1)
         for position, token in enumerate(completion.tolist()):  # the prompt's own tokens are nobody's target
             total -= float(logits[len(prompt) - 1 + position, token])
@@ -200,7 +200,7 @@ def test_a_reward_model_learns_and_its_scores_are_normalised_wherever_it_is_load
 def test_training_with_gradients_and_scoring_without_read_the_same_place(model_folder: Path) -> None:
     trainer = reward(model_folder)
     rows = trainer.rows[:5]
-    sequences = [torch.cat([row.answers.prompt, answer]) for row in rows for answer in row.answers.answers]
+    sequences = [torch.cat([row.tokens.prompt, answer]) for row in rows for answer in row.tokens.answers]
     scores = trainer.model.scores(sequences)
     read = torch.full((len(rows), 2), torch.nan)
     with trainer.model.active(trainable=True):

@@ -128,7 +128,7 @@ def test_the_command_resumes_its_own_folder_and_refuses_other_settings(
     output = moved
     monkeypatch.setattr(SupervisedTrainer, "save", save)
     assert run(flags(model_folder, rows, output)) == 1
-    assert f"or go on with it: --resume {output}" in capsys.readouterr().err
+    assert f"or resume it: --resume {output}" in capsys.readouterr().err
     assert run(["reward", "--resume", str(output), "--learning-rate", "1"]) == 1
     assert "learning_rate 0.01 -> 1.0" in capsys.readouterr().err
     assert run(["reward", "--resume", str(output)]) == 0

@@ -48,7 +48,7 @@ class Attributor(Stateful, Protocol):
 
     @property
     def recomputes(self) -> bool:
-        """Whether the policy is scored, rather than believed what the sampler said."""
+        """Whether the policy is scored, rather than trusting the sampler's numbers."""
 
     def extract_pairs(self, text: Sequence[GeneratedText], logprobs: Sequence[Tensor]) -> SAPairs:
         """The table of some responses with ``logprob_policy``, ``logprob_ref`` and ``logprob_sampler``."""
@@ -122,7 +122,7 @@ class Buffer(Stateful, Protocol):
 
     @property
     def evicted_tokens(self) -> int:
-        """Tokens that left for lack of room so far."""
+        """Tokens evicted for lack of room so far."""
 
     def __len__(self) -> int:
         """Tokens held."""

@@ -10,7 +10,7 @@ State = Mapping[str, Any]
 
 
 class Stateful(Protocol):
-    """A component whose state is declared, so that whoever saves it need not know what it is."""
+    """A component whose state is declared, so that the code that saves it need not know what it is."""
 
     def state_dict(self) -> State:
         """What a checkpoint has to keep."""

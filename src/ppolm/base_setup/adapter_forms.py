@@ -37,17 +37,17 @@ WHY = {
     "target_parameters": "PEFT cannot hold several adapters on bare parameters",
 }
 REWRITES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
-"""Starts of an adapter that subtract it from the base: with it the base means something else for every role."""
+"""Initialisations that subtract the adapter from the base: with it the base means something else for every role."""
 
 
 def read_adapter_config(folder: str | Path) -> LoraConfig:
-    """The adapter's own config; raises for a folder that is no LoRA adapter we can train and switch."""
+    """The adapter's own config; raises for a folder that is not a LoRA adapter we can train and switch."""
     if not (Path(folder) / "adapter_config.json").is_file():
         hint = did_you_mean(folder) or " Give a folder saved by PEFT or ppolm."
         raise ModelError(f"Adapter folder {folder} has no adapter_config.json.{hint}")
     try:
         config = PeftConfig.from_pretrained(str(folder))
-    except Exception as error:  # whatever comes of a field that is not what PEFT expects
+    except Exception as error:  # whatever PEFT raises for a field it does not expect
         raise ModelError(f"Adapter folder {folder} has a damaged adapter_config.json: {reason(error)}") from error
     if not isinstance(config, LoraConfig):
         raise ModelError(f"Adapter {folder} is of type {brief(config.peft_type)}, expected a LoRA adapter.")
@@ -63,7 +63,7 @@ def read_adapter_config(folder: str | Path) -> LoraConfig:
 
 
 def refuse_values(config: LoraConfig, folder: str | Path) -> None:
-    """Raise for a rank or scale that is no number one can compute with, and for a base that has no name."""
+    """Raise for a rank or scale that is not a usable number, and for a base that has no name."""
     limits = {"r": (1, 2**20), "lora_alpha": (-1e6, 1e6), "lora_dropout": (0, 1)}
     for name, (low, high) in limits.items():
         value = getattr(config, name)

@@ -85,10 +85,10 @@ class BaseModelSetup:
         return TokenizerSetup(tokenizer, self.text_config.vocab_size, eos_ids)
 
     def _find_head(self, trial: Trial) -> OutputHead:
-        """How logits follow from hidden states; an architecture of which that is not known is refused."""
+        """How logits follow from hidden states; an architecture for which this is unknown is refused."""
         kind, output = type(self.causal_lm).__name__, self.causal_lm.get_output_embeddings()
         if output is None:
-            raise ModelError(f"Model {self.name} ({kind}) has no output matrix, so it is no language model to train.")
+            raise ModelError(f"Model {self.name} ({kind}) has no output matrix, so it is not a language model.")
         head = None
         if getattr(output, "in_features", self.hidden_size) == self.hidden_size:
             with torch.no_grad():
@@ -175,7 +175,7 @@ class BaseModelSetup:
 
     def project(self, hidden: Tensor) -> Tensor:
         """Logits [n, V] of hidden states [n, d], as the model's own head computes them."""
-        output = self.causal_lm.get_output_embeddings()  # asked for anew: an adapter may have wrapped it
+        output = self.causal_lm.get_output_embeddings()  # looked up every time: an adapter may have wrapped it
         matrix = self.plain_matrix
         if matrix is None:
             return self.head.finish(output(hidden.to(self.dtype)))

@@ -1,4 +1,4 @@
-"""Which faster ways to compute a loaded model has: decided once, here, by comparison with the model's own code.
+"""Which faster ways of computing a loaded model are used: decided once, here, by comparison with the model's own code.
 
 A way is taken only if its numbers are those of the model's own forward pass, token by token. What is refused says why.
 An error while something is tried is an error, not a reason to run without it: a run that is quietly slower, or out of
@@ -123,7 +123,7 @@ def _decisions(
 
 
 def trying(setup: BaseModelSetup, path: FastPath, attempt: Callable[[], str | None]) -> str | None:
-    """Why a way is refused, or None; an error is the user's to know of."""
+    """Why a way is refused, or None; an error is passed on to the user."""
     try:
         return attempt()
     except Exception as error:
@@ -228,7 +228,7 @@ def _try_library_cache(setup: BaseModelSetup) -> str | None:
 
 
 def smallest_window(config: Any) -> int | None:
-    """The fewest tokens that a layer's attention reaches back, by whatever name the configuration has it.
+    """The fewest tokens that a layer's attention reaches back, under whatever name the configuration gives it.
 
     Or after which it is scaled by positions that it counts itself, and not as we give them.
     """

@@ -46,7 +46,7 @@ def find_transformer(model: PreTrainedModel) -> nn.Module:
 
 @contextlib.contextmanager
 def blaming(name: str) -> Iterator[None]:
-    """While a library computes with a model's own files: whatever it raises of odd ones is the model's fault."""
+    """While a library computes with a model's own files: whatever odd ones make it raise is the model's fault."""
     try:
         yield
     except (PpolmError, MemoryError):
@@ -86,7 +86,7 @@ def load_causal_lm(name: str, dtype: torch.dtype, trust_remote_code: bool) -> Pr
         AutoModelForCausalLM, name, trust_remote_code, dtype=dtype, output_loading_info=True, **attention
     )
     absent = [*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])]
-    if absent:  # transformers fills them with random numbers and goes on
+    if absent:  # transformers fills them with random numbers and continues
         raise ModelError(f"Model {name} lacks {len(absent)} of its weights (first: {sorted(absent)[0]}). Get it again.")
     return model
 
@@ -101,7 +101,7 @@ def load_pretrained(loader: Any, name: str, trust_remote_code: bool, **options: 
     options |= {"trust_remote_code": trust_remote_code, "local_files_only": is_path or not hub_is_reachable()}
     try:
         return loader.from_pretrained(name, **options)
-    except Exception as error:  # transformers trusts a model's files, and raises whatever comes of odd ones
+    except Exception as error:  # transformers trusts a model's files, and raises whatever odd ones lead to
         raise ModelError(explain_failure(loader, name, is_path, options["local_files_only"], error)) from error
 
 

@@ -94,10 +94,10 @@ class AdapterSet:
                 self._model = PeftModel.from_pretrained(self.setup.causal_lm, str(folder), adapter_name=inner)
             else:
                 self._model.load_adapter(str(folder), adapter_name=inner)
-        except Exception as error:  # PEFT trusts its files, and raises whatever comes of odd ones
+        except Exception as error:  # PEFT trusts its files, and raises whatever odd ones lead to
             raise ModelError(f"Adapter {folder} does not load on model {self.setup.name}: {reason(error)}") from error
         self._added(name, before)
-        self.load_weights(name, folder)  # PEFT does not mind if layers are missing; this does
+        self.load_weights(name, folder)  # PEFT accepts missing layers; this does not
 
     def _fingerprint(self) -> dict[int, Tensor]:
         """A few numbers of every weight of the base, by the weight's identity."""
@@ -142,7 +142,7 @@ class AdapterSet:
         """Run the base through adapter ``name`` (None: the bare base) from now on; it trains only if asked."""
         if self._active == (name, trainable) or (name is None and self._model is None):
             return
-        self._active = None  # if this is interrupted, nobody may believe that it was done
+        self._active = None  # if this is interrupted, it must not count as done
         self._switch([] if name is None else [self._inner[name]], trainable)
         for owner, head in self.heads.items():
             head.requires_grad_(trainable and owner == name)

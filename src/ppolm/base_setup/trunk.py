@@ -31,7 +31,7 @@ class Trunk:
         self.budget = budget
         settings = setup.text_config.to_dict().items()
         self.drops = any(value for name, value in settings if re.search("^(?!classifier).*(dropout|pdrop)", name))
-        """Whether the blocks drop something else each time when they are in training mode."""
+        """Whether the blocks have dropout that is active in training mode."""
         self.kept: OrderedDict[bytes, Tensor] = OrderedDict()
         """States [t, d] of a prompt, or of an answer after its prompt, the longest unused first."""
         self.bytes = 0
@@ -81,7 +81,7 @@ class Trunk:
         self.bytes = 0
 
     def size(self, tokens: int) -> int:
-        """Bytes that the states of so many tokens take."""
+        """Bytes that the states of this many tokens take."""
         return tokens * self.setup.hidden_size * self.setup.state_dtype.itemsize
 
     def _find(self, key: bytes, length: int) -> Tensor | None:

@@ -1,4 +1,4 @@
-"""Prompts and answers as forward passes, packed or not, whichever costs less; who asks for states does not notice."""
+"""Prompts and answers as forward passes, packed or not, whichever costs less; the caller sees no difference."""
 
 from __future__ import annotations
 

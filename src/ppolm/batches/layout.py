@@ -18,7 +18,7 @@ own, in a packed row, in the last block. Attention weighs twice as much in train
 and good enough for both (``python -m bench.packing``)."""
 
 PAYS = 0.97
-"""Packed rows are to cost less than this share of plain ones: estimates are no closer, and plain rows need no mask."""
+"""Packed rows must cost less than this share of plain ones: estimates are no closer, and plain rows need no mask."""
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,10 @@ class Cost:
 
     @classmethod
     def of(cls, config: Any, skipped: int = 0) -> Cost:
-        """By a model's configuration, without so many blocks: a token takes 2 operations per weight, and 4 per channel
-        of the heads and token that it sees."""
+        """From a model's configuration, without the ``skipped`` blocks.
+
+        A token takes 2 operations per weight, and 4 per channel of the heads and token that it sees.
+        """
         heads, hidden = config.num_attention_heads, config.hidden_size
         head = size_in(config, "head_dim") or hidden // heads
         shared = size_in(config, "num_key_value_heads") or heads
@@ -159,7 +161,7 @@ def _cost(rows: Sequence[tuple[int, int]], passes: Sequence[Sequence[int]], pack
 
 
 def most_together(groups: Sequence[Topic], token_budget: int, read: Read, cost: Cost) -> int:
-    """How many answers at most are to share a row with their prompt, so that all passes cost least; 0: do not pack.
+    """The largest number of answers that share a row with their prompt, so that all passes cost least; 0: do not pack.
 
     Tried are 1 (packed, but side by side), 2, 4, ... and all. It depends on lengths and the model's shape alone, so
     that a resumed run decides as the interrupted one did. Where costs are equal, the narrower rows win.

@@ -1,6 +1,6 @@
 """Several sequences side by side in one row, and a prompt once for all its answers: fewer tokens, the same numbers.
 
-Who sees whom is decided by a mask, and positions count from each sequence's own beginning, so a token's hidden state is
+A mask decides which token sees which, and positions count from each sequence's own beginning, so a hidden state is
 what it would be alone.
 """
 
@@ -89,10 +89,10 @@ def _microbatch(rows: list[list[tuple[Answers, int]]], pad_id: int, device: torc
             input_ids[number, own] = torch.cat([item.prompt, *item.answers])
             positions[number, own], tree[1, number, own] = _positions_and_branches(item)
             tree[0, number, own] = name
-            places = at + _read_places(item, read)
-            states.append(places + number * width)
-            actions.append(torch.cat(item.answers) if read == "actions" else input_ids[number, places])
-            wanted.append(torch.arange(len(places)) + start)
+            columns = at + _read_columns(item, read)
+            states.append(columns + number * width)
+            actions.append(torch.cat(item.answers) if read == "actions" else input_ids[number, columns])
+            wanted.append(torch.arange(len(columns)) + start)
             at += item.size
     return Microbatch(
         input_ids=input_ids.to(device),
@@ -113,19 +113,19 @@ def _positions_and_branches(item: Answers) -> tuple[Tensor, Tensor]:
     return torch.cat(positions), torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
 
 
-def _read_places(item: Answers, read: Read) -> Tensor:
+def _read_columns(item: Answers, read: Read) -> Tensor:
     """Where in an item its wanted states stand [n]: before every token of every answer, or at every answer's end."""
-    last, begin, places = torch.tensor([len(item.prompt) - 1]), len(item.prompt), []
+    last, begin, columns = torch.tensor([len(item.prompt) - 1]), len(item.prompt), []
     for answer in item.answers:
         end = begin + len(answer)
         if len(answer) == 0:
-            places += [last] if read == "ends" else []  # nothing but the prompt is read
+            columns += [last] if read == "ends" else []  # nothing but the prompt is read
         elif read == "ends":
-            places.append(torch.tensor([end - 1]))
+            columns.append(torch.tensor([end - 1]))
         else:
-            places += [last, torch.arange(begin, end - 1)]
+            columns += [last, torch.arange(begin, end - 1)]
         begin = end
-    return torch.cat(places)
+    return torch.cat(columns)
 
 
 def _mask(item: Tensor, branch: Tensor) -> Tensor:

@@ -81,7 +81,7 @@ class TokenSequences:
     ) -> Iterator[Microbatch]:
         """All sequences in padded microbatches, similar lengths together.
 
-        The last action is nobody's state and is left out, unless its own state is wanted, or ``segments`` are: these
+        The last action is part of no state and is left out, unless its own state is wanted, or ``segments`` are: these
         are always whole, so that what is kept of them serves every use.
         """
         groups = split_by_tokens(self.lengths(read, segments), token_budget)

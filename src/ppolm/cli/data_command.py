@@ -31,7 +31,7 @@ USAGE = """usage: ppolm data check FILE [FILE ...] [--help] ...
 class CheckArguments:
     """Say what ppolm understands of data files: kinds of rows, bad rows, lengths, duplicates, label balance.
 
-    Several files are taken for the splits of one dataset, and what they share is reported. A bad row ends the command
+    Several files are treated as the splits of one dataset, and what they share is reported. A bad row ends the command
     with status 1.
     """
 
@@ -81,7 +81,7 @@ def check(arguments: CheckArguments) -> None:
     bad = sum(tally.bad for tally in tallies)
     if bad and not arguments.skip_bad_rows:
         rows = "1 row is" if bad == 1 else f"{bad:,} rows are"
-        raise DataError(f"{rows} bad. Mend the files, or --skip-bad-rows leaves bad rows out, here and in training.")
+        raise DataError(f"{rows} bad. Fix the files, or leave bad rows out with --skip-bad-rows, here and in training.")
 
 
 def sources_of(arguments: CheckArguments) -> list[tuple[str, str, str]]:

@@ -39,9 +39,9 @@ class ImportArguments(StoreArguments):
     """.jsonl(.gz), .csv or .parquet files, or dataset names: prompt or messages, with chosen and rejected, or with
     completion and score or label."""
     annotator: str | None = None
-    """Who gave the judgements that name nobody."""
+    """Annotator of the rows that name none."""
     skip_bad_rows: bool = False
-    """Leave out rows that are no judgements, and say how many."""
+    """Leave out rows that are not judgements, and say how many."""
     split: str = "train"
     """Split to read of a dataset name."""
     again: bool = False
@@ -75,7 +75,7 @@ class LabelArguments(StoreArguments):
     annotator: str | None = None
     """Your name. Default: the one you are logged in with."""
     ask: Literal["score", "thumb", "preference"] = "score"
-    """Give each response a number or a thumb, or compare the responses to one prompt by twos."""
+    """Give each response a number or a thumb, or compare the responses to one prompt pairwise."""
     follow: bool = False
     """Wait for more when nothing is left, as during a training run. Ctrl-C ends it."""
 
@@ -125,7 +125,7 @@ def counted(records: Sequence[Record]) -> str:
 
 
 def export(argv: list[str]) -> None:
-    """Write the judgements that a rule leaves."""
+    """Write the judgements that are left after a rule is applied."""
     arguments = parse(ExportArguments, "ppolm feedback export", argv)
     from ppolm.errors import FeedbackError
     from ppolm.feedback.exchange import loadable_rows

@@ -109,7 +109,7 @@ def report_stop(command: str, error: BaseException, number: int) -> int:
 
 
 def fail(message: str) -> int:
-    """Print an error as one line: whatever it repeats of a user's files, it drives no terminal and fills none."""
+    """Print an error as one line: what it quotes from a user's files can neither control nor flood the terminal."""
     print(f"error: {cut(printable(' '.join(message.split()), keep=''), LONGEST_MESSAGE)}", file=sys.stderr)
     return 1
 

@@ -44,7 +44,7 @@ class Heard:
 
 
 def outlive_readers() -> None:
-    """Let this program's output be cut off by whoever reads it."""
+    """Let the reader of this program's output close it early."""
     for name, ends in (("stdout", True), ("stderr", False)):
         if getattr(sys, name) is not None:  # a program without a terminal may have none
             setattr(sys, name, Heard(getattr(sys, name), ends))

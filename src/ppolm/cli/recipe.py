@@ -41,13 +41,13 @@ def train_recipe(given: Given) -> PPOConfig:
     settings = PPOConfig.from_yaml(RECIPES["ppolm train"])
     if given.own_prompts:  # its evaluation posts are of another world, which is all that its judge knows
         settings = settings.changed(prompts=None, eval_prompts=None, judge=None)
-    if given.eval_every == 0:  # who wants no evaluations has not asked for the recipe's judge
+    if given.eval_every == 0:  # without evaluations the recipe's judge would have no effect
         settings = settings.changed(eval_every=0)
     return settings
 
 
 def recipe_note(given: Given, config: PPOConfig) -> str:
-    """What own prompts on the embedded model are measured with, since most of the recipe is for its own posts."""
+    """How a user's own prompts on the embedded model are evaluated, since most of the recipe is for its posts."""
     parts = []
     if config.eval_every and config.eval_prompts is None:
         parts.append(f"{config.eval_fraction:.0%} of them are held out (not embedded:validation)")

@@ -1,6 +1,6 @@
 """Command-line flags and YAML files as one PPOConfig.
 
-The commands import torch only after their flags are parsed, so that --help and typing errors answer at once.
+The commands import torch only after their flags are parsed, so that --help and mistyped flags answer at once.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class TrainFlags:
     config: str | None = None
     """YAML file with settings; `ppolm examples DIR` copies some. Files it names are looked for beside it first."""
     resume: str | None = None
-    """Run folder (its newest checkpoint) or checkpoint folder to go on from, bit for bit."""
+    """Run folder (its newest checkpoint) or checkpoint folder to continue from, bit for bit."""
     estimate: bool = False
-    """Print how much memory and how many operations the training would take, and end."""
+    """Print how much memory and how many operations the training would take, and exit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class SupervisedFlags:
     config: str | None = None
     """YAML file with settings."""
     resume: str | None = None
-    """Output folder of a training to go on with."""
+    """Output folder of an interrupted training to resume."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ class MachineArguments:
     dtype: Literal["auto", "float32", "bfloat16"] | None = None
     """Precision of the base. Default: the run's, or auto: bfloat16 where the hardware has it and the model is large."""
     trust_remote_code: bool = False
-    """Let the model repository run its own Python code. Off unless asked."""
+    """Let the model repository run its own Python code. Off by default."""
 
     def given(self) -> dict[str, Any]:
         """The settings that flags change."""
@@ -104,7 +104,7 @@ def parse(kind: type[T], program: str, argv: Sequence[str], default: Any = None)
     options = {} if default is None else {"default": default}
     if all(len(argument) <= LONGEST_MESSAGE and argument.isprintable() for argument in argv):
         return tyro.cli(kind, prog=program, args=list(argv), **options)
-    said = io.StringIO()  # tyro repeats what it does not understand, as it is
+    said = io.StringIO()  # tyro repeats verbatim what it does not understand
     try:
         with contextlib.redirect_stderr(said):
             return tyro.cli(kind, prog=program, args=list(argv), **options)
@@ -117,7 +117,7 @@ def parse_supervised(kind: type[S], program: str, argv: Sequence[str]) -> tuple[
     given = read_given(argv)
     file, resume = given.config, given.resume
     if resume is not None and file is not None:
-        raise ConfigError("--resume goes on with the settings it was started with. Leave --config out.")
+        raise ConfigError("--resume keeps the settings that the training was started with. Leave --config out.")
     if resume is not None:
         settings = read_settings(kind, Path(resume))
     elif file is None and given.model_name == EMBEDDED:

@@ -1,4 +1,4 @@
-"""Settings that somebody changed and that cannot act beside the others: a run that accepts them promises too much."""
+"""Settings that were changed but have no effect beside the others: a run that accepted them would promise too much."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _asked(values: Values) -> tuple[Any, ...]:
 
 
 def _several(value: Any) -> tuple[Any, ...]:
-    """A list as a tuple; what a damaged file has in its place too, to be refused by those who check types."""
+    """A list as a tuple; anything else a damaged file may hold is left for the type checks to refuse."""
     return tuple(value) if isinstance(value, (list, tuple)) else (value,)
 
 
@@ -98,18 +98,18 @@ RULES: tuple[Rule, ...] = (
 
 
 def refuse_idle(config: PPOConfig) -> None:
-    """Raise ConfigError for the first setting that was changed from its default and cannot act."""
+    """Raise ConfigError for the first setting that was changed from its default and has no effect."""
     for name, why in _idle(vars(config), defaults(config)):
         raise ConfigError(why.format(name=name))
 
 
 def without_idle(values: Values, usual: Values) -> dict[str, Any]:
-    """Settings with those that cannot act at their defaults ``usual``: they changed nothing, so nothing changes.
+    """Settings, with those that have no effect set to their defaults ``usual``, which changes nothing.
 
-    For settings of which some were chosen later, or stored by a run when they were still accepted.
+    For settings that were not all chosen at once, or that a run stored when they were still accepted.
     """
     kept = dict(values)
-    while idle := list(_idle({**usual, **kept}, usual)):  # one may have been the only use of another
+    while idle := list(_idle({**usual, **kept}, usual)):  # one setting may have been the only use of another
         kept |= {name: usual[name] for name, _ in idle}
     return kept
 
@@ -120,7 +120,7 @@ def defaults(config: PPOConfig | type[PPOConfig]) -> dict[str, Any]:
 
 
 def _idle(values: Values, usual: Values) -> Iterator[tuple[str, str]]:
-    """Names of settings that were changed and cannot act, each with why."""
+    """Names of settings that were changed and have no effect, each with the reason."""
     for names, is_idle, why in RULES:
         if is_idle(values):
             yield from ((name, why) for name in names if not _same(values[name], usual[name]))

@@ -50,7 +50,7 @@ class ModelSettings:
     trunk_mib: int = setting(2048, group="machine", at_least=0, on_resume="fixed")
     """MiB of memory for hidden states below the trainable layers, which are computed once; beyond it, again."""
     trust_remote_code: bool = setting(False, group="model", on_resume="fixed")
-    """Let the model repository run its own Python code. Off unless asked."""
+    """Let the model repository run its own Python code. Off by default."""
     device: str = setting("auto", group="machine", not_blank=True, on_resume="may change")
     """auto (CUDA, else Apple MPS, else CPU), or a torch device such as cpu, cuda, cuda:1, mps."""
     dtype: Literal["auto", "float32", "bfloat16"] = setting("auto", group="machine", on_resume="fixed")

@@ -1,6 +1,6 @@
-"""Files and folders that settings name: found again from any folder, and guessed when they are not where they are said.
+"""Files and folders that settings name: found again from any folder, and guessed when they do not exist.
 
-A run is used from other folders than it was started in, so what it stores is absolute. Names that are no places stay:
+A run is used from other folders than it was started in, so what it stores is absolute. Names that are not paths stay:
 those on the Hub, ``embedded``, rewards such as ``model`` or ``http://...``, modules.
 """
 
@@ -21,7 +21,7 @@ SOURCES = frozenset({"prompts", "eval_prompts", "data", "eval_data", "test_data"
 REWARDS = frozenset({"reward", "judge"})
 """Settings that may name a function in a file."""
 RUNS = Path("runs")
-"""Where results are unless somebody says otherwise."""
+"""Where results are by default."""
 
 
 def anchored(values: Mapping[str, Any], base: Path | None = None) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def _anchored_setting(name: str, value: Any, values: Mapping[str, Any], base: Pa
         return value if value == EMBEDDED else absolute(value, base)
     if name in SOURCES:
         return value if value.partition(":")[0] == EMBEDDED else _with_ending(value, base)
-    if name in REWARDS:  # a module may have the name of a folder, so only files are places
+    if name in REWARDS:  # a module may be called like a folder, so only files count as paths
         return _with_ending(value, base) if value.rpartition(":")[0].endswith(".py") else value
     asked = (*_several(values.get("reward")), values.get("judge"))
     if name == "feedback_store" and "human" in asked:  # it may not exist yet
@@ -47,7 +47,7 @@ def _anchored_setting(name: str, value: Any, values: Mapping[str, Any], base: Pa
 
 
 def absolute(name: str, base: Path | None = None) -> str:
-    """A name as an absolute path if it is a place; else as it is."""
+    """A name as an absolute path if it exists as one; else unchanged."""
     path = _path(name, base or Path.cwd())
     return path if name.strip() and os.path.exists(path) else name
 
@@ -55,8 +55,8 @@ def absolute(name: str, base: Path | None = None) -> str:
 def _with_ending(name: str, base: Path) -> str:
     """The same for a name that may end in ``:split`` or ``:function``."""
     whole = absolute(name, base)
-    place, colon, ending = name.rpartition(":")
-    return whole if whole != name or not place else f"{absolute(place, base)}{colon}{ending}"
+    file, colon, ending = name.rpartition(":")
+    return whole if whole != name or not file else f"{absolute(file, base)}{colon}{ending}"
 
 
 def _path(name: str, base: Path) -> str:
@@ -68,7 +68,7 @@ def _several(value: Any) -> tuple[Any, ...]:
 
 
 def did_you_mean(path: str | Path) -> str:
-    """A sentence that guesses which folder was meant by one that does not exist; empty if there is none like it."""
+    """A sentence that guesses which folder was meant by one that does not exist; empty if none is similar."""
     if os.path.exists(path):
         return ""
     missing, below = Path(path), RUNS / path

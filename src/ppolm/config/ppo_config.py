@@ -208,11 +208,11 @@ class PPOConfig(ModelSettings):
 
     @classmethod
     def from_stored(cls, values: Mapping[str, Any]) -> PPOConfig:
-        """Build from settings that were not all chosen together: what cannot act is left out instead of refused."""
+        """Build from settings that were not all chosen together; those without effect are left out, not refused."""
         return cls.from_dict(without_idle(values, defaults(cls)))
 
     def changed(self, **values: Any) -> PPOConfig:
-        """A copy with other values, without the settings that cannot act beside them."""
+        """A copy with other values, without the settings that have no effect beside them."""
         return self.from_stored(self.to_dict() | values)
 
     @property

@@ -42,22 +42,22 @@ def refuse_secret(name: str, url: str) -> None:
         raise ConfigError(
             f"{name} is an address that cannot be read. Write scheme://host:port/path, a key or password as $MY_KEY."
         ) from None
-    place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    address = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
     if password is not None and not _named(password):
         raise ConfigError(
-            f"{name} has a password in its address, at {place}; it would be stored with the run. "
+            f"{name} has a password in its address, at {address}; it would be stored with the run. "
             + HOW.format(example=f"{parts.scheme}://user:$MY_PASSWORD@...")
         )
     if user and password is None and parts.scheme in ("http", "https") and not _named(user):
         raise ConfigError(
-            f"{name} has a user or key in its address, at {place}; it would be stored with the run. "
+            f"{name} has a user or key in its address, at {address}; it would be stored with the run. "
             + HOW.format(example=f"{parts.scheme}://user:$MY_PASSWORD@...")
         )
     for key, value in query:
         if value and not _named(value) and (SECRET_NAME.search(key) or SECRET_FORM.fullmatch(value)):
             raise ConfigError(
-                f"{name} has what looks like a secret in its address, under {key!r:.40} at {place}; it would be stored "
-                "with the run. " + HOW.format(example=f"{key:.40}=$MY_KEY")
+                f"{name} has what looks like a secret in its address, under {key!r:.40} at {address}; it would be "
+                "stored with the run. " + HOW.format(example=f"{key:.40}=$MY_KEY")
             )
 
 

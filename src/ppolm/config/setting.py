@@ -1,4 +1,4 @@
-"""What is known of one setting, written where its field is declared.
+"""All that is known about one setting, written where its field is declared.
 
     gamma: float = setting(0.99, group="advantage", at_least=0, at_most=1, on_resume="fixed")
 
@@ -48,7 +48,7 @@ def setting(
     below: float | None = None,
     not_blank: bool = False,
 ) -> T:
-    """A field of a configuration. ``on_resume`` has no default: whoever adds a setting has to decide."""
+    """A field of a configuration. ``on_resume`` has no default: the author of a setting has to decide."""
     limits = Limits(at_least, above, at_most, below, not_blank)
     return dataclasses.field(default=default, metadata={KEY: Setting(group, on_resume, limits)})
 
@@ -56,7 +56,7 @@ def setting(
 def settings_of(kind: type[Any]) -> dict[str, Setting]:
     """Every setting of a configuration, by name, in the order of the fields.
 
-    A subclass of somebody else may have plain fields: without a range, and fixed when a run is resumed.
+    A user's subclass may have plain fields: without a range, and fixed when a run is resumed.
     """
     return {field.name: field.metadata[KEY] for field in dataclasses.fields(kind) if KEY in field.metadata}
 

@@ -61,7 +61,7 @@ class SupervisedConfig(ModelSettings):
     patience: int | None = setting(None, group="evaluation", at_least=1, on_resume="may change")
     """Stop after this many validations without improvement. None: run to the end. The best weights are kept."""
     checkpoint_every: int = setting(100, group="run", at_least=1, on_resume="may change")
-    """Updates between checkpoints, from which --resume goes on."""
+    """Updates between the checkpoints that --resume continues from."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

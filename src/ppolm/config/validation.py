@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def reject_unknown_keys(values: Iterable[Any], known: list[str]) -> None:
-    """Raise for a key that is no setting, with the nearest one that is."""
+    """Raise for a key that is not a setting, and name the most similar one that is."""
     for key in values:
         if key not in known:
             near = difflib.get_close_matches(str(key)[:100], known, n=1) if isinstance(key, str) else []
@@ -43,7 +43,9 @@ def check_supervised(config: SupervisedConfig) -> None:
     if config.patience is not None and not config.eval_every:
         raise ConfigError("patience counts validations, but eval_every 0 makes none. Set eval_every, or no patience.")
     if not config.eval_data and not config.eval_fraction:
-        raise ConfigError("eval_fraction is 0 and there is no eval_data, so nothing could choose the best weights.")
+        raise ConfigError(
+            "eval_fraction is 0 and there is no eval_data, so the best weights could not be chosen. Set one of them."
+        )
 
 
 def is_plain_name(name: str) -> bool:
@@ -52,13 +54,9 @@ def is_plain_name(name: str) -> bool:
 
 
 def check_ppo(config: PPOConfig) -> None:
-    """Raise ConfigError for a combination of settings that cannot work, or of which one could not act."""
+    """Raise ConfigError for settings that cannot work together, or that would have no effect."""
     check_adapter(config)
-    for name, value in (*(("reward", one) for one in config.reward), ("judge", config.judge)):
-        if is_url(value):
-            refuse_secret(name, str(value))
-    if is_url(config.feedback_store):
-        refuse_secret("feedback_store", config.feedback_store)
+    _check_addresses(config)
     if config.batch_size % config.samples_per_prompt:
         raise ConfigError(
             f"batch_size {config.batch_size} is not a multiple of samples_per_prompt {config.samples_per_prompt}: "
@@ -69,6 +67,24 @@ def check_ppo(config: PPOConfig) -> None:
             "kl_placement 'loss' with kl_estimator 'k1' would do nothing: the expected gradient of k1 is zero. "
             "Set kl_estimator to k2 or k3."
         )
+    _check_rewards(config)
+    if config.run_name is not None and not is_plain_name(config.run_name):
+        raise ConfigError(
+            f"run_name is {brief(config.run_name)}, expected a plain folder name. Set output_dir to choose where it is."
+        )
+    _check_reward_models(config)
+    refuse_idle(config)
+
+
+def _check_addresses(config: PPOConfig) -> None:
+    for name, value in (*(("reward", one) for one in config.reward), ("judge", config.judge)):
+        if is_url(value):
+            refuse_secret(name, str(value))
+    if is_url(config.feedback_store):
+        refuse_secret("feedback_store", config.feedback_store)
+
+
+def _check_rewards(config: PPOConfig) -> None:
     if not config.reward:
         raise ConfigError("reward is empty. Name at least one, such as 'model' or 'my_reward.py:score'.")
     if len(set(config.reward)) < len(config.reward):
@@ -80,10 +96,9 @@ def check_ppo(config: PPOConfig) -> None:
             f"reward_weights has {len(config.reward_weights)} numbers for {len(config.reward)} rewards. "
             "Give one weight per reward, or none."
         )
-    if config.run_name is not None and not is_plain_name(config.run_name):
-        raise ConfigError(
-            f"run_name is {brief(config.run_name)}, expected a plain folder name. The place is output_dir."
-        )
+
+
+def _check_reward_models(config: PPOConfig) -> None:
     if len({str(Path(folder)) for folder in config.reward_model}) < len(config.reward_model):
         raise ConfigError(f"reward_model names the same folder twice: {', '.join(config.reward_model)}.")
     if config.value_init == "reward" and "model" not in config.reward and not config.reward_model:
@@ -95,4 +110,3 @@ def check_ppo(config: PPOConfig) -> None:
             "human_fallback is 'model', but there is no reward model to fall back on. Set reward_model, or "
             "human_fallback: error."
         )
-    refuse_idle(config)

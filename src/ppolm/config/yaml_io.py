@@ -11,7 +11,7 @@ from ppolm.messages import brief, reason
 LARGEST_FILE = 256 * 1024
 """Bytes. All settings take about 5,000; the parser needs seconds for what is much longer."""
 DEEPEST = 8
-"""Settings are numbers, text and lists of them; what is nested deeper is none of ours."""
+"""Settings are numbers, text and lists of them; anything nested deeper is not a setting."""
 
 
 class _Loader(yaml.SafeLoader):

@@ -17,9 +17,9 @@ from ppolm.messages import brief, is_utf8, reason
 LARGEST_CELL = 64 * 2**20
 """Characters. The csv module's own limit of 131,072 is less than a long conversation has."""
 LARGEST_REPR = 2**20
-"""Characters of a Python list that are read; Python's parser takes memory without measure."""
+"""Characters of a Python list that are read; Python's parser has no limit on memory."""
 ENOUGH_LINES = 10
-"""Lines inside one cell, of which nearly all look like rows, that are no chance."""
+"""Lines inside one cell from which it is no accident that nearly all look like rows."""
 CHAT_COLUMNS = ("prompt", "messages", "completion", "chosen", "rejected")
 MESSAGE = re.compile(r"\s*\[\s*(?:array\()?\s*\[?\s*\{\s*['\"](?:role|content)['\"]\s*:")
 """How a list of messages begins, in JSON and in Python."""

@@ -28,7 +28,7 @@ class Demonstration:
 
 @dataclass(frozen=True)
 class Preference:
-    """A prompt and two answers, of which people preferred the first; or neither, if it is a tie."""
+    """A prompt and two answers: people preferred the first one, or neither if it is a tie."""
 
     prompt: Prompt
     chosen: str

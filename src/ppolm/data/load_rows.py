@@ -36,7 +36,7 @@ def load_rows(source: str, split: str, convert: Callable[[Any, str], T], what: s
     good, bad = try_rows(source, split, convert)
     if bad and not skip_bad:
         rest = "leaves it out" if len(bad) == 1 else f"leaves all {len(bad)} bad rows out"
-        raise DataError(f"{bad[0]} Mend the file, or skip_bad_rows {rest}.")
+        raise DataError(f"{bad[0]} Fix the file, or skip_bad_rows {rest}.")
     if bad and not good:
         raise DataError(f"{source} holds no {what}: every row is bad, {len(bad)} in all. The first: {bad[0]}")
     if bad:

@@ -25,7 +25,7 @@ def read_rows(source: str, split: str = "train") -> Iterator[Row]:
     """All rows of a file or dataset, one by one; ``embedded`` is the world that ships with ppolm.
 
     A dataset may be named with its configuration and split, ``name/config:split``; ``split`` is for one without.
-    A row that cannot be read comes as the DataError that says why, so that the reader decides whether to go on.
+    A row that cannot be read comes as the DataError that says why, so that the caller decides whether to continue.
     """
     path = Path(source).expanduser()
     if path.is_file():
@@ -169,7 +169,7 @@ def _refuse_folder_of_everything(folder: Path, source: str) -> None:
     while waiting:
         try:
             entries = list(islice(os.scandir(waiting.pop()), MOST_ENTRIES + 1))
-        except (OSError, ValueError):  # no right to look, gone, or no name at all: for the library to say
+        except (OSError, ValueError):  # no permission, gone, or not a valid name: the library will say so
             continue
         waiting += [Path(entry) for entry in entries if entry.is_dir(follow_symlinks=False)]
         count += len(entries)

@@ -36,7 +36,7 @@ def hold_out(
     random: torch.Generator,
     size: Callable[[Sequence[int]], int] = len,
 ) -> tuple[list[Row], list[Row]]:
-    """Rows to train on and rows of prompts that are drawn at random, of which there is room for so many."""
+    """Rows to train on, and rows of randomly drawn prompts, at most ``room`` by ``size``."""
     held: set[int] = set()
     used = 0
     for group in torch.randperm(len(groups), generator=random).tolist():
@@ -47,7 +47,7 @@ def hold_out(
 
 
 def apart_from(train: Sequence[Row], held_out: Collection[bytes], key: Key[Row], what: str) -> list[Row]:
-    """The training rows whose prompt is not evaluated on; how many others there were is said.
+    """The training rows whose prompt is not evaluated on; the number of others is reported.
 
     What somebody gives to evaluate on is meant to stay unseen, so it is the training that gives way.
     """

@@ -1,7 +1,7 @@
 """What a PPO step will take, in memory and in operations, before anything large is loaded."""
 
-from ppolm.estimate.estimate import Estimate, estimate
+from ppolm.estimate.estimate import RunEstimate, estimate
 from ppolm.estimate.model_shape import ModelShape, read_shape
 from ppolm.estimate.operations import Work
 
-__all__ = ["Estimate", "ModelShape", "Work", "estimate", "read_shape"]
+__all__ = ["ModelShape", "RunEstimate", "Work", "estimate", "read_shape"]

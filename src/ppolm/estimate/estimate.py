@@ -30,7 +30,7 @@ GIB = 2**30
 
 
 @dataclass(frozen=True)
-class Estimate:
+class RunEstimate:
     """What a run will take."""
 
     config: PPOConfig
@@ -91,8 +91,8 @@ class Estimate:
         return self.text(gemm_gflops(self.dtype, self.device), memory_size(self.device))
 
 
-def estimate(config: PPOConfig, prompts: Sequence[Any], eval_prompts: Sequence[Any] | None = None) -> Estimate:
-    """What training on these prompts will take: responses are taken to be as long as they may be."""
+def estimate(config: PPOConfig, prompts: Sequence[Any], eval_prompts: Sequence[Any] | None = None) -> RunEstimate:
+    """What training on these prompts will take: responses are assumed to have the maximum length."""
     shape = read_shape(config)
     device = resolve_device(config.device)
     dtype = resolve_dtype(config.dtype, device, lambda: shape.parameters)
@@ -121,7 +121,7 @@ def estimate(config: PPOConfig, prompts: Sequence[Any], eval_prompts: Sequence[A
         config.recompute_logprobs == "always" or dtype != torch.float32,
     )
     memory = step_memory(shape, config, lengths, dtype, adapters)
-    return Estimate(config, shape, lengths, memory, work, device, dtype, adapters, schedule.total_steps)
+    return RunEstimate(config, shape, lengths, memory, work, device, dtype, adapters, schedule.total_steps)
 
 
 def duration(seconds: float) -> str:

@@ -52,7 +52,7 @@ class Memory:
 
 
 def step_memory(shape: ModelShape, config: PPOConfig, lengths: Lengths, dtype: torch.dtype, adapters: int) -> Memory:
-    """The memory of a step with so many adapters. Hidden states are taken to be in float32, as on a CPU."""
+    """The memory of a step with this many adapters. Hidden states are assumed to be in float32, as on a CPU."""
     size = dtype.itemsize
     width = lengths.longest + config.max_new_tokens
     tokens = config.batch_size * (lengths.mean / config.samples_per_prompt + config.max_new_tokens)
@@ -88,7 +88,7 @@ def _pass(shape: ModelShape, budget: int, tokens: float) -> int:
 def _training(shape: ModelShape, config: PPOConfig, lengths: Lengths, size: int) -> int:
     """What the backward pass needs of every trained block, and its own widest point.
 
-    Per token of a block, as rough as the weights: its input, both norms, the sum after attention; queries and keys
+    Per token, in the precision of the weights: its input, both norms, the sum after attention; queries and keys
     before their norms, attention's output before its product; gate, up, and their product. In float32 what attention
     itself needs: queries, keys, values, output.
     """

@@ -49,7 +49,7 @@ class Work:
     def products(self, blocks: float, last: float | None = None) -> float:
         """Operations of the linear layers of some blocks over all tokens, 2 per weight; the adapters' too.
 
-        ``last``: one block more, of which all but keys and values is computed for so many tokens alone.
+        ``last``: tokens of one more block, in which only keys and values are computed for all tokens.
         """
         adapter = self.shape.adapter / self.shape.trained_layers
         each = 2 * (self.shape.block_weights + adapter)

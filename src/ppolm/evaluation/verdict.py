@@ -24,7 +24,7 @@ class Performance:
 
 @dataclass(frozen=True)
 class Convergence:
-    """Whether to go on, and why.
+    """Whether to continue, and why.
 
     ``status`` of an evaluation is baseline, rising, unchanged, suspect, converged, over-optimised or collapsed; of a
     whole run improved, unclear, unchanged, suspect, over-optimised or collapsed.
@@ -50,7 +50,7 @@ class Convergence:
 
     @property
     def should_stop(self) -> bool:
-        """Nothing is to be gained from more steps."""
+        """More steps would gain nothing."""
         return self.converged or self.over_optimised or self.collapsed
 
 

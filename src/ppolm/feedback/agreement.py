@@ -35,7 +35,7 @@ def cohen_kappa(first: Sequence[Any], second: Sequence[Any], metric: Metric = "n
 def krippendorff_alpha(units: Iterable[Sequence[Any]], metric: Metric = "nominal") -> float | None:
     """α = 1 − D_o / D_e = 1 − (n − 1) · Σ_u S(u) / (m_u − 1) / S(all), with S(v) = Σ_ij δ²(v_i, v_j).
 
-    A unit holds the m_u values that an item was given, whoever gave them: missing ones are just not there, and units
+    A unit holds the m_u values that an item was given by any annotator: missing ones are simply absent, and units
     with fewer than two values do not count. n values are left. Krippendorff (2011), "Computing Krippendorff's
     Alpha-Reliability". None if fewer than two values are left or all are the same.
     """

@@ -27,9 +27,9 @@ CREATION_LOCK = 0x7070_6F6C_6D
 HOW_TO_MAKE = "`ppolm feedback import FILE --store STORE` and `ppolm train --reward human` make one."
 
 
-def open_engine(place: str, create: bool) -> Engine:
+def open_engine(location: str, create: bool) -> Engine:
     """A checked connection to the store at a path or URL; a new store is made only if ``create`` says so."""
-    url = store_url(place)
+    url = store_url(location)
     if url.drivername == "sqlite":
         _check_file(Path(url.database or ""), create)
     try:
@@ -54,14 +54,14 @@ def open_engine(place: str, create: bool) -> Engine:
     return engine
 
 
-def store_url(place: str) -> URL:
+def store_url(location: str) -> URL:
     """The SQLAlchemy URL of a store: a path is an SQLite file."""
-    if "://" not in place:
-        if not place.strip():
+    if "://" not in location:
+        if not location.strip():
             raise FeedbackError("The feedback store has an empty name. Give a path such as feedback.db, or a URL.")
-        return URL.create("sqlite", database=str(Path(place).expanduser()))
+        return URL.create("sqlite", database=str(Path(location).expanduser()))
     try:
-        url = make_url(expand(place))
+        url = make_url(expand(location))
     except ConfigError as error:
         raise FeedbackError(f"Feedback store {error}") from None
     except (ArgumentError, ValueError):  # what was given may hold a password, and is not repeated
@@ -119,7 +119,7 @@ def _postgresql_engine(url: URL) -> Engine:
 
 
 def _read_version(connection: Connection) -> int | None:
-    """The schema's version, or None for a place where a store may be made."""
+    """The schema's version, or None where a new store may be created."""
     tables = inspect(connection).get_table_names()
     if schema.name in tables:
         return connection.execute(select(schema.c.version)).scalar_one()
@@ -144,7 +144,7 @@ def _create(connection: Connection) -> int:
 
 
 def _use_write_ahead_log(engine: Engine) -> None:
-    """Let readers go on while somebody writes. A property of the file; where it cannot be had, they take turns."""
+    """Let readers continue while somebody writes. A property of the file; where unsupported, they take turns."""
     if engine.dialect.name == "sqlite":
         connection = engine.raw_connection()  # outside of a transaction, as SQLite wants it
         try:

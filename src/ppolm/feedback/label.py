@@ -22,7 +22,7 @@ THUMBS = TRUTHS | {"y": True, "n": False}
 
 
 class Labeller:
-    """Asks one annotator about everything that waits, and saves each answer before it asks on."""
+    """Asks one annotator about everything that waits, and saves each answer before it asks the next question."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Labeller:
     ) -> None:
         self.store, self.annotator, self.kind, self.follow = store, annotator, ask, follow
         self.read = read or input
-        self.say = lambda line: say(printable(line))  # whoever wrote a response may know a terminal's codes
+        self.say = lambda line: say(printable(line))  # a response may hold a terminal's control codes
         self.saved: list[Record] = []
         self._skipped: set[tuple[str, ...]] = set()
         # Read once: of what this annotator says from now on, this session knows. One who judges at two terminals at

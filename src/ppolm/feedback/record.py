@@ -55,7 +55,7 @@ class Record:
 
     @cached_property
     def item(self) -> tuple[str, ...]:
-        """What was judged: judgements with the same item can agree or disagree. The order of a pair is no matter."""
+        """What was judged: judgements with the same item can agree or disagree. The order of a pair does not matter."""
         return (self.kind, *sorted(self.response_ids))
 
     @cached_property
@@ -71,7 +71,7 @@ class Record:
 
     @property
     def judge(self) -> tuple[str, str]:
-        """Who judged. Without a name nobody can tell, so that every unnamed judgement is somebody else's."""
+        """Who judged. Without a name it cannot be known, so every unnamed judgement counts as another annotator's."""
         name = self.judgement.annotator
         return ("unnamed", self.id) if name is None else ("named", name)
 

@@ -32,7 +32,7 @@ def resolve(records: Iterable[Record], rule: Rule) -> list[Record]:
 
 
 def latest(records: Iterable[Record]) -> list[Record]:
-    """The newest judgement of each annotator on each item; unnamed ones all, for nobody knows who gave them."""
+    """The newest judgement of each annotator on each item; all of the unnamed ones, whose annotators are unknown."""
     newest: dict[tuple[object, object], Record] = {}
     for record in sorted(records, key=_age):
         newest[record.item, record.judge] = record
@@ -79,7 +79,7 @@ def mean_verdict(group: Sequence[Record]) -> float:
 
 
 def _settle(group: list[Record], settle: Callable[[Sequence[Record]], Judgement | None]) -> Record | None:
-    """One record for many; it is nobody's in particular if several gave it."""
+    """One record for many; without an annotator if several gave it."""
     if len(group) == 1:
         return group[0]
     judged = settle(group)

@@ -26,7 +26,7 @@ _jitter = random.Random()  # its own, so that a store that is busy does not chan
 def transact(engine: Engine, work: Callable[[Connection], T], write: bool = False) -> T:
     """Do ``work`` in one transaction, again if others were in the way.
 
-    An attempt may fail after its commit arrived: ``work`` must do no harm when it is done twice.
+    An attempt may fail after its commit arrived: ``work`` must be safe to do twice.
     """
     for attempt in range(1, ATTEMPTS + 1):
         try:

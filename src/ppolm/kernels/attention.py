@@ -19,7 +19,7 @@ MASKED = ("sdpa", NAME)
 EXTRAS = frozenset(inspect.signature(sdpa_attention_forward).parameters) - {
     *("module", "query", "key", "value", "attention_mask", "dropout", "scaling", "is_causal", "kwargs")
 }
-"""What some models give the library's attention besides: such calls are left to it."""
+"""Extra arguments that some models pass to the library's attention: such calls are left to it."""
 
 
 def grouped_attention(

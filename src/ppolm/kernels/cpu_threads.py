@@ -15,13 +15,13 @@ Measured on two cores: a model 64 wide is as fast with one thread, one 128 wide 
 
 
 def use_threads(asked: int | None, width: int) -> None:
-    """Let torch use so many threads as were asked for, or as pay for a model of this width.
+    """Let torch use as many threads as were asked for, or as pay off for a model of this width.
 
     It holds for the whole process, backward passes and optimisers included: torch knows no other way. Of two models
     in one process the one loaded last decides for both, unless both ask for the same number. A number in
     OMP_NUM_THREADS is left alone.
     """
-    most = available()  # asked first: what one model is given must not decide for the next
+    most = available()  # read first: one model's number must not decide for the next
     if asked is not None:
         torch.set_num_threads(asked)
     elif not os.environ.get("OMP_NUM_THREADS"):
@@ -32,5 +32,5 @@ def use_threads(asked: int | None, width: int) -> None:
 
 @functools.cache
 def available() -> int:
-    """What torch, or whoever set it before the first model was loaded, takes for right."""
+    """The number of threads that torch, or the user, had chosen before the first model was loaded."""
     return torch.get_num_threads()

@@ -29,13 +29,13 @@ else computes, 0.3 to 0.95 beside one busy program, however we wait."""
 TASKS = Path("/proc/self/task")
 MAPS = Path("/proc/self/maps")
 LARGEST_CROWD = 32
-"""On a machine with so many cores more than threads, one busy program takes none that we need."""
+"""With this many cores more than threads, one busy program takes no core that we need."""
 DECIDED = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
-"""Whoever has said how to wait is left alone."""
+"""A user who has set one of these has decided how threads wait."""
 
 
 class Delays:
-    """How long the threads of this process stand ready and wait for a core."""
+    """How long the threads of this process are runnable but wait for a core."""
 
     def __init__(self) -> None:
         self._before, self._when = self._read(), time.monotonic()
@@ -75,7 +75,7 @@ class Crowd:
 
     def _stay(self) -> None:
         openmp = ctypes.CDLL(self._library)
-        # Each thread of the team calls a function once. Any will do that takes nothing and changes nothing.
+        # Each thread of the team calls a function once. Any function without arguments and side effects will do.
         openmp.GOMP_parallel(openmp.omp_get_thread_num, None, self._size, 0)
         self._gathered.set()
         self._go_home.wait()
@@ -88,7 +88,7 @@ def gather(library: str) -> Crowd | None:
 
 
 def can_start(threads: int) -> bool:
-    """Whether the system lets us start so many more. libgomp ends the whole program if it does not."""
+    """Whether the system lets us start this many more threads. libgomp ends the whole program if it does not."""
     done, started = threading.Event(), list[threading.Thread]()
     try:
         for _ in range(threads):

@@ -51,8 +51,10 @@ class DecodeLayers:
             return None
         kind = _Merged if x.dtype == torch.float32 == known[0].weight.dtype else _Packed
         if kind is _Merged and len(known) == 1 and known[0].a is None:
-            return None  # a copy of the same
-        if kind is _Packed and not (x.device.type == "cpu" and known[0].weight.dtype == torch.bfloat16 and packs()):
+            return None  # it would be a plain copy
+        if kind is _Packed and not (
+            x.device.type == "cpu" and known[0].weight.dtype == torch.bfloat16 and packs_weights()
+        ):
             return None
         self.left -= size
         return kind(known, x)
@@ -107,7 +109,7 @@ class _Packed(_Ready):
             none = weight.new_zeros
             parts = [layer.b * layer.scale if layer.b is not None else none(len(layer.weight), 0) for layer in layers]
             weight = torch.cat([weight, torch.block_diag(*parts).to(weight.dtype)], dim=1)
-        self.weight = pack(weight, x.numel() // x.shape[-1])
+        self.weight = prepacked(weight, x.numel() // x.shape[-1])
 
     def takes(self, x: Tensor) -> bool:
         """For few rows: see ``product_dtype``."""
@@ -120,8 +122,8 @@ class _Packed(_Ready):
         return y.to(x.dtype).split(self.widths, dim=-1)
 
 
-def pack(weight: Tensor, rows: int) -> Tensor:
-    """A weight in oneDNN's own order for products with so many rows: without it, it is brought into it every time."""
+def prepacked(weight: Tensor, rows: int) -> Tensor:
+    """A weight in oneDNN's own layout for products with ``rows`` rows; otherwise every product reorders it again."""
     packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
     return packed
 
@@ -133,12 +135,12 @@ def packed_linear(x: Tensor, packed: Tensor, bias: Tensor | None = None) -> Tens
 
 
 @functools.cache
-def packs() -> bool:
-    """Whether packing works here: torch keeps these operations for its own compiler, so they are tried, and apart."""
+def packs_weights() -> bool:
+    """Whether prepacking works here: these operations are private to torch, so a forked process tries them first."""
     x, weight = (torch.linspace(-1, 1, 64 * n).reshape(n, 64).bfloat16() for n in (2, 96))
 
     def trial() -> bool:
-        return torch.allclose(packed_linear(x, pack(weight, 2)), x @ weight.T, rtol=0.02, atol=0.1)
+        return torch.allclose(packed_linear(x, prepacked(weight, 2)), x @ weight.T, rtol=0.02, atol=0.1)
 
     there = torch.backends.mkldnn.is_available() and torch._C._get_mkldnn_enabled()
     return there and hasattr(os, "fork") and survives(trial) and trial()

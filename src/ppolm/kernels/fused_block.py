@@ -34,7 +34,7 @@ class FusedBlock:
     before_mlp: Any
     """The norm [d] before the feed-forward layer."""
     positions: Tensor | None = None
-    """Positions [B, W] whose output is to be computed; None for all."""
+    """Positions [B, W] at which to compute the output; None for all."""
 
     @classmethod
     def of(cls, block: Any) -> FusedBlock:

@@ -206,7 +206,7 @@ class _Linears(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, layers: Sequence[Adapted], *_: Tensor | None) -> tuple[Tensor, ...]:
         outputs, low = _products(x, layers)
-        # For the gradients of A the input is kept as rough as the weights are.
+        # For the gradients of A the input is kept in the precision of the weights.
         ctx.save_for_backward(x.to(layers[0].weight.dtype), *low)
         ctx.layers, ctx.given, ctx.dtype = layers, x.dtype, product_dtype(x, layers[0].weight)
         return outputs

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 AGREES = {torch.float32: 1e-5}
-"""Relative difference from which a head is another one: far above the rounding of float32."""
+"""Relative difference above which two heads count as different: far above the rounding of float32."""
 ROUGHLY = 0.02
-"""The same for weights of lower precision, of which a number has 8 bits or more."""
+"""The same for weights of lower precision, with at least 8 significant bits."""
 
 
 @dataclass(frozen=True)

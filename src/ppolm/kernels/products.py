@@ -70,7 +70,7 @@ def product_dtype(x: Tensor, weight: Tensor) -> torch.dtype:
 
 
 class _Scratch(threading.local):
-    """Memory for one converted matrix at a time: taken anew for each, it would be returned and cleared every time.
+    """Memory for one converted matrix at a time: allocating it for each would return and clear it every time.
 
     Models share it, and it decides nothing: every matrix is written before it is read, and read before the next one.
     """

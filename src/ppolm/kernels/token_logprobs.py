@@ -77,7 +77,7 @@ def _in_chunks(
 def stream_logprobs(
     hidden: Tensor, matrix: Tensor, actions: Tensor, temperature: float, measure: bool, gradients: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """log π(a|s), entropy if it is to be measured, and d log π(a|s) / dh = (1_a − π) W / temperature [n, d] if asked.
+    """log π(a|s), entropy if asked for, and d log π(a|s) / dh = (1_a − π) W / temperature [n, d] if asked for.
 
     The vocabulary is gone through a tile at a time, with a running maximum m and sums of exp(z − m), so that logits
     never leave the cache and a tile of W is read once for all that is made of it.

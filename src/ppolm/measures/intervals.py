@@ -76,7 +76,7 @@ def share_interval(values: Numbers, clusters: Clusters, weights: Numbers | None 
 
 
 def mean_error(values: Numbers, clusters: Clusters) -> float:
-    """Standard error of the mean of values of which several may belong to one prompt; infinite for a single prompt."""
+    """Standard error of a mean when several values may belong to one prompt; infinite for a single prompt."""
     return _jackknife_error(*_by_cluster(values, clusters, None))
 
 
@@ -126,7 +126,7 @@ def statistic_interval(statistic: Callable[[Rows], float], clusters: Clusters) -
 
 
 def _resamples(count: int) -> Iterator[Rows]:
-    """RESAMPLES draws [k, count] of so many prompts with replacement, always the same ones, some at a time."""
+    """RESAMPLES draws [k, count] of ``count`` prompts with replacement, always the same ones, some at a time."""
     random, at_once = np.random.default_rng(0), max(1, DRAWS_AT_ONCE // count)
     for done in range(0, RESAMPLES, at_once):
         yield random.integers(count, size=(min(at_once, RESAMPLES - done), count))

@@ -56,12 +56,12 @@ class BaseModel:
         self, items: Sequence[Answers], token_budget: int, read: Read, packs: bool | None = None
     ) -> Iterator[Microbatch]:
         """Forward passes over prompts with their answers, packed where the model takes it and it costs less."""
-        place = (token_budget, self.setup.tokenizer.pad_id, self.setup.device, read, self.adapters.trunk is not None)
+        options = (token_budget, self.setup.tokenizer.pad_id, self.setup.device, read, self.adapters.trunk is not None)
         if self.adapters.packs_prompts if packs is None else packs:
             trunk = self.adapters.trunk
             skipped = trunk.depth if trunk is not None and self.first_block >= trunk.depth else 0
-            return arrange(items, *place, Cost.of(self.setup.text_config, skipped))
-        return apart(items, *place)
+            return arrange(items, *options, Cost.of(self.setup.text_config, skipped))
+        return apart(items, *options)
 
     def microbatches(
         self, sequences: TokenSequences, token_budget: int, read: Read = "actions"
@@ -70,7 +70,7 @@ class BaseModel:
         pairs = zip(sequences.contexts, sequences.actions, strict=True)
         shared = len({context.numpy().tobytes() for context in sequences.contexts}) < len(sequences.contexts)
         longest = max(map(len, sequences.contexts)) + max(map(len, sequences.actions))
-        packs = shared and self.adapters.packs(longest)  # for the sake of padding alone a row is not worth a mask
+        packs = shared and self.adapters.packs(longest)  # saving padding alone is not worth a mask
         return self.passes([Answers(context, (actions,)) for context, actions in pairs], token_budget, read, packs)
 
     @torch.no_grad()

@@ -53,7 +53,7 @@ class RewardModel(BaseModel):
             ids, answer = response.prompt_ids, response.token_ids  # type: ignore[attr-defined]
         else:
             ids = self.setup.tokenizer.encode(prompt)  # type: ignore[arg-type]
-            # Plain text is a whole answer, as in training; sampled tokens tell themselves whether they ended.
+            # Plain text is a whole answer, as in training; sampled tokens show whether they ended.
             answer = self.setup.tokenizer.encode_answer(prompt, response)  # type: ignore[arg-type]
         limit = min(self.max_tokens or 10**9, self.setup.context_length or 10**9)
         if len(answer) >= limit:
@@ -134,5 +134,5 @@ class RewardModel(BaseModel):
 
 
 def _whole(sequences: Sequence[Tensor]) -> TokenSequences:
-    """Sequences of which nobody says where the answer begins."""
+    """Sequences in which the beginning of the answer is unknown."""
     return TokenSequences(contexts=sequences, actions=[torch.zeros(0, dtype=torch.long)] * len(sequences))

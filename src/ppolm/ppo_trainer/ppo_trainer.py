@@ -72,12 +72,12 @@ class PPOTrainer:
 
         ``evaluator`` makes an Evaluator of this trainer and the held-out prompts, once ``train`` knows them.
         """
-        config = config.anchored()  # what is noted with a run is found from any folder
+        config = config.anchored()  # paths stored with a run must be found from any folder
         own = None if reward is None else named_rewards(reward)
         if own is not None:
             config = dataclasses.replace(config, reward=tuple(own))
         self.models = models = models or setup_models(config)
-        # What was computed with is noted with the run, and not only that it was left open.
+        # The precision that is really used is stored with the run, not just that it was left open.
         self.config = config = dataclasses.replace(config, dtype=models.setup.precision["weights"])
         made = DefaultComponents(config, models, own)
         # An attribute has the type of our own component; another one need only do what its protocol says. An empty

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 TAKEN = frozenset({"prompts", "responses", "self"})
-"""Names that a reward's own arguments have: data columns called so are not passed on."""
+"""Names of a reward's own arguments: data columns with these names are not passed on."""
 
 
 class RewardComputer:
@@ -70,7 +70,7 @@ class RewardComputer:
         answers = scores_or_errors(reward, name, prompts, texts, columns)
         errors = [answer for answer in answers if isinstance(answer, RewardError)]
         if errors and self.on_error == "raise":
-            hint = "Fix the reward, or set on_reward_error: default to go on with default_reward."
+            hint = "Fix the reward, or set on_reward_error: default to continue with default_reward."
             raise RewardError(f"{errors[0]} {hint}") from errors[0].__cause__
         if len(errors) < len(answers):
             self.unanswered.pop(name, None)
@@ -83,7 +83,7 @@ class RewardComputer:
         return scores, len(errors)
 
     def _refuse_silence(self, name: str, errors: Sequence[RewardError]) -> None:
-        """Raise for a reward that has only failed since the start: that is no bad row, and all would be the default."""
+        """Raise for a reward that has only failed since the start: that is not about single rows."""
         self.unanswered[name] += len(errors)
         if self.unanswered[name] > 1:
             raise RewardError(

@@ -27,8 +27,8 @@ from ppolm.readiness.measures import (
     share_estimate,
     ties,
 )
+from ppolm.readiness.readiness_verdict import Evidence, judge_readiness
 from ppolm.readiness.report import Mistake, Readiness
-from ppolm.readiness.verdict import Evidence, judge_readiness
 
 Scorer = Callable[[Sequence[Any], Sequence[str]], Sequence[float]]
 """Scores of responses to prompts, on the scale on which σ(s₁ − s₂) is the probability that the first wins."""
@@ -58,6 +58,11 @@ class Scored:
         return np.flatnonzero([not pair.tie for pair in self.pairs])
 
     @property
+    def difference(self) -> Array:
+        """s_chosen − s_rejected of every pair."""
+        return self.chosen - self.rejected
+
+    @property
     def everything(self) -> Array:
         """All scores."""
         return np.concatenate([self.chosen, self.rejected, self.rating_scores, self.thumb_scores])
@@ -69,40 +74,19 @@ def assess(rows: Sequence[Judgement], score: Scorer, mistakes: int = 5, chose_we
     ``chose_weights``: the same rows decided which of the training's weights were kept, which the report then says.
     """
     if not rows:
-        raise DataError("There are no held-out rows, so nothing can be said of the reward model. Hold some out.")
+        raise DataError("There are no held-out rows, so the reward model cannot be measured. Hold some out.")
     scored = score_rows(rows, score)
-    decided, pairs = scored.decided, scored.pairs
-    difference = (scored.chosen - scored.rejected)[decided]
-    tied = np.delete(scored.chosen - scored.rejected, decided)
-    kept = [pairs[i] for i in decided]
-    prompts = prompt_numbers([pair.prompt.content for pair in kept])
-    evidence = Evidence(
-        accuracy=share_estimate(correct(difference), prompts),
-        length=length_report([pair.chosen for pair in kept], [pair.rejected for pair in kept], difference, prompts)
-        if kept
-        else None,
-        calibration=calibration(difference) if kept else None,
-        ratings=_ratings(scored),
-        thumbs=_thumbs(scored),
-        edits=_edits(rows, score, float(scored.everything.std())),
-        agreement=_agreement(kept, difference, prompts),
-    )
+    evidence = _evidence(rows, scored, score)
     verdict, reasons = judge_readiness(evidence)
     return Readiness(
         verdict=verdict,
         reasons=reasons,
-        rows={
-            "pairs": len(kept),
-            "ties": len(tied),
-            "scores": len(scored.ratings),
-            "thumbs": len(scored.thumbs),
-            "prompts": len(set(prompt_numbers([row.prompt.content for row in rows]).tolist())),
-        },
+        rows=_row_counts(rows, scored),
         chose_weights=chose_weights,
         accuracy=evidence.accuracy,
         calibration=evidence.calibration,
         length=evidence.length,
-        ties=ties(tied, difference),
+        ties=ties(np.delete(scored.difference, scored.decided), scored.difference[scored.decided]),
         ratings=evidence.ratings,
         thumbs=evidence.thumbs,
         agreement=dict(evidence.agreement or {}),
@@ -147,6 +131,31 @@ def score_rows(rows: Sequence[Judgement], score: Scorer) -> Scored:
         thumbs=[row for row in rows if isinstance(row, Thumb)],
         thumb_scores=flat[where(Thumb)],
     )
+
+
+def _evidence(rows: Sequence[Judgement], scored: Scored, score: Scorer) -> Evidence:
+    decided = [scored.pairs[i] for i in scored.decided]
+    difference, prompts = scored.difference[scored.decided], _prompts(decided)
+    chosen, rejected = [pair.chosen for pair in decided], [pair.rejected for pair in decided]
+    return Evidence(
+        accuracy=share_estimate(correct(difference), prompts),
+        length=length_report(chosen, rejected, difference, prompts) if decided else None,
+        calibration=calibration(difference) if decided else None,
+        ratings=_ratings(scored),
+        thumbs=_thumbs(scored),
+        edits=_edits(rows, score, float(scored.everything.std())),
+        agreement=_agreement(decided, difference, prompts),
+    )
+
+
+def _row_counts(rows: Sequence[Judgement], scored: Scored) -> dict[str, int]:
+    return {
+        "pairs": len(scored.decided),
+        "ties": len(scored.pairs) - len(scored.decided),
+        "scores": len(scored.ratings),
+        "thumbs": len(scored.thumbs),
+        "prompts": len(set(_prompts(rows).tolist())),
+    }
 
 
 def _ratings(scored: Scored) -> RatingReport | None:
@@ -214,7 +223,7 @@ def _score_groups(scored: Scored) -> dict[str, Array]:
 
 def _worst(scored: Scored, count: int) -> tuple[Mistake, ...]:
     """The pairs in which the rejected answer scores highest above the chosen one."""
-    difference = scored.chosen - scored.rejected
+    difference = scored.difference
     wrong = [i for i in scored.decided if difference[i] < 0]
     return tuple(
         Mistake(

@@ -46,7 +46,7 @@ class LengthReport:
     shorter_won: Estimate | None
     """Accuracy on the pairs in which the longer and the shorter answer won."""
     balanced: Estimate | None
-    """Accuracy with longer and shorter winners given equal weight: 0.5 for whoever knows only length."""
+    """Accuracy with longer and shorter winners given equal weight: 0.5 for a model that knows only length."""
     balanced_pairs: float
     """Σ of those weights: how many pairs say something beyond length."""
 
@@ -98,7 +98,7 @@ def balancing_weights(longer: Array, relative: Array) -> Array:
     """2 · share of the opposite outcome among pairs of like length difference [P]; 1 for pairs of equal length.
 
     Overlap weights (Li, Morgan and Zaslavsky 2018): within a stratum, longer and shorter winners weigh the same, and a
-    stratum in which the longer answer always won, which tells length from quality for nobody, weighs nothing.
+    stratum in which the longer answer always won, which cannot tell length from quality, weighs nothing.
     """
     weights = np.ones(len(longer))
     unequal = np.flatnonzero(longer)

@@ -37,7 +37,7 @@ class Estimate(Interval):
 
 @dataclass(frozen=True)
 class Bucket:
-    """The pairs of which the model was about equally sure."""
+    """The pairs that the model was about equally sure of."""
 
     low: float
     high: float

@@ -7,8 +7,8 @@ from typing import Any
 
 from ppolm.measures.intervals import Interval
 from ppolm.readiness.markdown import measures
+from ppolm.readiness.readiness_verdict import EXPLOITABLE, SENSITIVE
 from ppolm.readiness.report import Readiness
-from ppolm.readiness.verdict import EXPLOITABLE, SENSITIVE
 
 COLOURS = ("tab:blue", "tab:orange")
 LARGEST_EDIT = 3.0
@@ -41,9 +41,9 @@ def _calibration(axes: Any, readiness: Readiness) -> None:
     sure, right = [bucket.confidence for bucket in filled], [bucket.accuracy for bucket in filled]
     axes.plot(sure, right, "o-", color="tab:blue", label=f"model (ECE {measured.ece:.3f})")
     for bucket in filled:  # under its bucket, where no two can meet
-        place = ((bucket.low + bucket.high) / 2, 0.02)
+        text_position = ((bucket.low + bucket.high) / 2, 0.02)
         text = f"{bucket.count}\n{'pair' if bucket.count == 1 else 'pairs'}"
-        axes.text(*place, text, ha="center", va="bottom", fontsize=8, transform=axes.get_xaxis_transform())
+        axes.text(*text_position, text, ha="center", va="bottom", fontsize=8, transform=axes.get_xaxis_transform())
     axes.set_xlim(0.49, 1.01)
     axes.set_ylim(min([0.3, *(height for height in right if height is not None)]) - 0.15, 1.05)
     axes.set_xlabel("confidence of the model")
@@ -60,12 +60,12 @@ def drawn_bounds(measure: Interval, largest: float) -> tuple[float, float]:
 def _measures(axes: Any, readiness: Readiness) -> None:
     axes.set_title("Agreement with people, 95 % intervals by prompt")
     found = [(name, measure) for name, measure in measures(readiness) if not name.startswith("gain")]
-    for place, (name, measure) in enumerate(found):
+    for bar, (name, measure) in enumerate(found):
         colour = "tab:grey" if "baseline" in name else "tab:blue"
-        axes.barh(place, measure.mean, color=colour, alpha=0.6)
-        axes.plot(drawn_bounds(measure, 1.0), [place, place], color="black", linewidth=1.5)
+        axes.barh(bar, measure.mean, color=colour, alpha=0.6)
+        axes.plot(drawn_bounds(measure, 1.0), [bar, bar], color="black", linewidth=1.5)
         chance = 0.0 if "correlation" in name else 0.5
-        axes.plot([chance, chance], [place - 0.4, place + 0.4], "--", color="tab:red", linewidth=1.5)
+        axes.plot([chance, chance], [bar - 0.4, bar + 0.4], "--", color="tab:red", linewidth=1.5)
     axes.set_yticks(range(len(found)), [f"{name}, n = {measure.rows}" for name, measure in found])
     axes.tick_params(axis="y", labelsize=8)
     axes.invert_yaxis()
@@ -97,9 +97,9 @@ def _edits(axes: Any, readiness: Readiness) -> None:
         axes.axvline(limit, color=colour, linestyle="--", linewidth=1)
     axes.axvline(0, color="black", linewidth=0.8)
     labels = []
-    for place, (name, edit) in enumerate(readiness.edits.items()):
-        axes.barh(place, edit.change.mean, color="tab:blue", alpha=0.6)
-        axes.plot(drawn_bounds(edit.change, LARGEST_EDIT), [place, place], color="black", linewidth=1.5)
+    for bar, (name, edit) in enumerate(readiness.edits.items()):
+        axes.barh(bar, edit.change.mean, color="tab:blue", alpha=0.6)
+        axes.plot(drawn_bounds(edit.change, LARGEST_EDIT), [bar, bar], color="black", linewidth=1.5)
         flips = "" if edit.flipped is None else f"\n{edit.flipped:.0%} overtake"
         labels.append(f"{name}\n{edit.gained:.0%} gain{flips}")
     axes.set_yticks(range(len(labels)), labels)

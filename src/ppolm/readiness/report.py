@@ -11,7 +11,7 @@ from ppolm.readiness.correlations import RatingReport, ThumbReport
 from ppolm.readiness.edits import EditReport
 from ppolm.readiness.length import LengthReport
 from ppolm.readiness.measures import Calibration, Distribution, Estimate, Ties
-from ppolm.readiness.verdict import Reason, Status
+from ppolm.readiness.readiness_verdict import Reason, Status
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,7 @@ def refuse_long_responses(max_new_tokens: int, reward_model: RewardModel | Rewar
 
 def build_human_reward(config: PPOConfig, reward_model: RewardModel | RewardEnsemble | None) -> Reward:
     """Scores of people from the feedback store, and the reward model where they give none in time."""
-    from ppolm.feedback.store import FeedbackStore  # SQLAlchemy only for those who use it
+    from ppolm.feedback.store import FeedbackStore  # SQLAlchemy is imported only where it is used
     from ppolm.rewards.human_reward import HumanReward
 
     model = None

@@ -80,19 +80,19 @@ class FunctionReward:
 
 def load_function(spec: str) -> Callable[..., Any]:
     """The function named by ``module:function`` or ``path/file.py:function``."""
-    place, _, name = spec.rpartition(":")
+    source, _, name = spec.rpartition(":")
     try:
-        module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
+        module = _load_file(Path(source)) if source.endswith(".py") else _load_module(source)
     except (RewardError, KeyboardInterrupt):
         raise
     except BaseException as error:  # importing runs the user's code, which may exit
         said = f"{type(error).__name__}: {reason(error)}"
-        raise RewardError(f"Reward {spec}: {place} cannot be imported: {said}") from error
+        raise RewardError(f"Reward {spec}: {source} cannot be imported: {said}") from error
     function = getattr(module, name, None) if name else None
     if not callable(function):
         public = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         raise RewardError(
-            f"Reward {spec}: {place} has no function {name!r}. It has: {cut(', '.join(public), 200) or 'none'}."
+            f"Reward {spec}: {source} has no function {name!r}. It has: {cut(', '.join(public), 200) or 'none'}."
         )
     return function
 

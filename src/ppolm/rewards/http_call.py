@@ -53,7 +53,7 @@ class _Watched(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
         return connection
 
     def end(self) -> None:
-        """Close what is open: whoever reads from it gets an error at once."""
+        """Close what is open, so that a thread reading from it gets an error at once."""
         for connection in self.connections:
             with contextlib.suppress(OSError, AttributeError):
                 connection.sock.shutdown(socket.SHUT_RDWR)
@@ -62,8 +62,8 @@ class _Watched(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
 def post(url: str, data: bytes, headers: Mapping[str, str], seconds: float) -> bytes:
     """The body of the answer, all of it within ``seconds``; raises what urllib raises, TimeoutError or TooLargeError.
 
-    The time-out of a socket starts anew with every byte, and looking up a name has none. So the call is made in a
-    thread of its own, and whoever asked stops waiting for it when the time is over.
+    The time-out of a socket restarts with every byte, and looking up a name has none. So the call is made in a
+    thread of its own, and the caller stops waiting for it when the time is over.
     """
     handler, found = _Watched(), _Outcome()
     address, login = without_login(url)
@@ -75,7 +75,7 @@ def post(url: str, data: bytes, headers: Mapping[str, str], seconds: float) -> b
         try:
             with opener.open(request, timeout=max(0.001, until - time.monotonic())) as answer:
                 found.body = _read(answer, until)
-        except BaseException as error:  # handed to whoever asked
+        except BaseException as error:  # handed to the caller
             found.error = error
         finally:
             found.done.set()

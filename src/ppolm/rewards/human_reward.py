@@ -84,8 +84,8 @@ class HumanReward:
         if self.model is None:
             raise RewardCallError(
                 f"Reward human: {len(missing)} of {len(responses)} responses were not judged within human_timeout "
-                f"{self.timeout:g} s. They stay queued: judge them with `{self._command}` and go on with --resume, or "
-                "set human_fallback: model."
+                f"{self.timeout:g} s. They stay queued: judge them with `{self._command}` and continue with --resume, "
+                "or set human_fallback: model."
             )
         chosen = {name: [values[i] for i in missing] for name, values in columns.items()}
         scores = self.model([prompts[i] for i in missing], [responses[i] for i in missing], **chosen)

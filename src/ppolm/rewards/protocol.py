@@ -36,7 +36,7 @@ class Rewards(list[Score]):
 
 
 def failed_scores(rewards: Sequence[Score]) -> int:
-    """How many rewards are ``default_reward``; a list that is nothing but scores says of none."""
+    """How many rewards are ``default_reward``; a plain list of scores has none."""
     return rewards.failed if isinstance(rewards, Rewards) else 0
 
 

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 KNOCK = getattr(signal, "SIGURG", None) if hasattr(signal, "pthread_kill") else None
-"""Hardly anybody uses it and nobody dies of it; SIGALRM belongs to those who call ``signal.alarm``."""
+"""Hardly any program uses it, and by default it ends none; SIGALRM belongs to users of ``signal.alarm``."""
 AGAIN = 1.0
 """Seconds between interruptions: code may have caught the first one."""
 
@@ -52,7 +52,7 @@ def call_within(seconds: float, function: Callable[[], T], name: str) -> T:
 
 
 class _Limit:
-    """The clock of one call, and the one who knocks."""
+    """The clock of one call, and the thread that interrupts it."""
 
     def __init__(self, seconds: float, name: str) -> None:
         self.seconds, self.name = seconds, name
@@ -61,7 +61,7 @@ class _Limit:
         self.lock, self.done = threading.Lock(), threading.Event()
         in_main = threading.current_thread() is threading.main_thread()
         self.before: Any = signal.getsignal(KNOCK) if KNOCK is not None and in_main else None
-        """Who listens to the signal otherwise. None: nobody whom Python could put back, so it is left alone."""
+        """The signal's previous handler. None: one that Python could not restore, so the signal is left alone."""
         self.unraisable = sys.unraisablehook
 
     def arm(self) -> None:
@@ -75,7 +75,7 @@ class _Limit:
     def disarm(self) -> None:
         """Stop the clock; from here on nothing interrupts. May be called twice."""
         self.armed = False
-        with self.lock:  # whoever is about to knock has done so now
+        with self.lock:  # a signal that was about to be sent has been sent now
             self.done.set()
             if KNOCK is not None and self.before is not None:
                 signal.signal(KNOCK, self.before)
@@ -90,7 +90,7 @@ class _Limit:
             self.before(number, frame)
 
     def _overhear(self, unraisable: Any) -> None:
-        """A knock that came while Python was clearing up is lost there, and not worth a traceback: there is another."""
+        """An interruption while Python was clearing up is lost there, and not worth a traceback: another follows."""
         if unraisable.exc_type is not TimeOver:
             self.unraisable(unraisable)
 

@@ -59,7 +59,7 @@ def choose_tokens(logits: Tensor, uniforms: Tensor, sampling: Sampling) -> tuple
 
 
 def choose_unchecked(logits: Tensor, uniforms: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
-    """The same for those who look themselves, later: log-probabilities that are not finite come from such logits."""
+    """The same without the check, for callers that check later: non-finite logits give non-finite log-probabilities."""
     scaled = logits.float() / sampling.temperature
     tokens = scaled.argmax(-1) if sampling.greedy else draw(scaled, uniforms, sampling.top_k, sampling.top_p)
     return tokens, scaled.gather(-1, tokens[:, None]).squeeze(-1) - log_sum_exp(scaled)

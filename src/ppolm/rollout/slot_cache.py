@@ -48,9 +48,9 @@ class SlotCache(Cache):
             values[rows, :, :length] = value_states[owners]
             return key_states, value_states
         count = len(key_states)
-        places = self._columns[:, None, None, None]  # type: ignore[index]
+        columns = self._columns[:, None, None, None]  # type: ignore[index]
         for held, brought in ((keys, key_states), (values, value_states)):  # values may be narrower than keys
-            held[:count].scatter_(2, places.expand(-1, held.shape[1], 1, held.shape[3]), brought)
+            held[:count].scatter_(2, columns.expand(-1, held.shape[1], 1, held.shape[3]), brought)
         return keys[:count, :, : self._reach], values[:count, :, : self._reach]
 
     def move(self, sources: Tensor, targets: Tensor) -> None:

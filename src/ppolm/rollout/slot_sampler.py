@@ -56,11 +56,11 @@ class SlotSampler:
         """The response that each computed row belongs to."""
         self.columns = torch.empty(0, dtype=torch.long, device=self.device)
         """Where each row's newest token stands, or will."""
-        # What decides the next step is known to the host, too: it asks the device once per token.
-        self.places: list[int] = []
-        """The same columns."""
+        # The host keeps its own copy of what decides the next step, so it reads from the device once per token.
+        self.host_columns: list[int] = []
+        """The same columns, on the host."""
         self.running: list[bool] = []
-        """Whether each row's response goes on."""
+        """Whether each row's response is still being sampled."""
 
     @torch.no_grad()
     def sample(self) -> list[Sampled]:
@@ -106,14 +106,14 @@ class SlotSampler:
         owners = torch.tensor(entering, device=self.device)
         self.owners = torch.cat([self.owners, owners])
         self.columns = torch.cat([self.columns, lengths[source]])
-        self.places += [len(self.prompts[self.numbers[i]]) for i in entering]
+        self.host_columns += [len(self.prompts[self.numbers[i]]) for i in entering]
         self.running += [True] * len(entering)
         self._choose(range(len(self.running) - len(entering), len(self.running)), rows, hidden[source, 0])
 
     def _next_tokens(self) -> None:
         """One more token for every row."""
         newest = self.tokens[self.owners, self.counts[self.owners] - 1]
-        reach = max(self.places) + 1
+        reach = max(self.host_columns) + 1
         self.cache.begin_tokens(self.columns, reach)
         hidden = self._forward(newest[:, None], self.columns[:, None], seen(self.columns, reach))
         numbers = [row for row, goes_on in enumerate(self.running) if goes_on]
@@ -121,7 +121,7 @@ class SlotSampler:
         rows = torch.arange(len(numbers), device=self.device) if all_of_them else self._index(numbers)
         self.columns[rows] += 1
         for row in numbers:
-            self.places[row] += 1
+            self.host_columns[row] += 1
         self._choose(numbers, rows, hidden[rows, -1])
 
     def _choose(self, numbers: Sequence[int], rows: Tensor, hidden: Tensor) -> None:
@@ -151,9 +151,9 @@ class SlotSampler:
             self.cache.move(sources, targets)
             self.owners[targets], self.columns[targets] = self.owners[sources], self.columns[sources]
             for target, source in zip(holes, movers, strict=True):
-                self.places[target] = self.places[source]
+                self.host_columns[target] = self.host_columns[source]
         self.owners, self.columns = self.owners[:alive], self.columns[:alive]
-        self.places, self.running = self.places[:alive], [True] * alive
+        self.host_columns, self.running = self.host_columns[:alive], [True] * alive
 
     def _index(self, rows: list[int]) -> Tensor:
         return torch.tensor(rows, device=self.device)

@@ -102,7 +102,7 @@ def plan_prompts(
 
 
 def passes(num_epochs: int | None, config: PPOConfig, prompts: int) -> int:
-    """Passes over ``prompts`` prompts: those that somebody chose, or as many as ``max_steps`` needs, or one."""
+    """Passes over ``prompts`` prompts: those that were set, or as many as ``max_steps`` needs, or one."""
     if num_epochs is None:
         return 1 if config.max_steps is None else -(-config.max_steps * config.prompts_per_step // prompts)
     if num_epochs < 1:
@@ -133,14 +133,14 @@ def different_prompts(prompts: Sequence[Prompt]) -> list[Prompt]:
 
 
 def held_out_prompts(prompts: Sequence[Prompt], config: PPOConfig) -> int:
-    """How many prompts to hold out: eval_fraction of them, and of few prompts more, up to a quarter."""
+    """How many prompts to hold out: eval_fraction of them, and a larger share of few prompts, up to a quarter."""
     number = len({prompt.key for prompt in prompts})
     floor = min(ENOUGH_PROMPTS, number // 4) if config.eval_fraction else 0
     return min(max(int(number * config.eval_fraction), floor), config.max_eval_prompts)
 
 
 def _draw(prompts: list[Prompt], count: int, random: torch.Generator) -> tuple[list[Prompt], list[Prompt]]:
-    """The rest, and the rows of so many prompts that are drawn at random."""
+    """The rest, and the rows of ``count`` randomly drawn prompts."""
     groups = group_by_prompt(prompts, _key)
     return hold_out(prompts, groups, count, random, size=lambda _: 1)
 

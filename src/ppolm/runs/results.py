@@ -33,7 +33,7 @@ class TrainingResults:
     """The numbers of each evaluation, those before a resume included."""
 
     doubts: tuple[str, ...] = ()
-    """What speaks against the reward itself, whatever the verdict."""
+    """Objections to the reward itself, whatever the verdict."""
 
     @property
     def stands_on(self) -> str:

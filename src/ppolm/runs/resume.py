@@ -22,7 +22,7 @@ def find_checkpoint(path: Path) -> tuple[Path, Path]:
         read_run_config(path)
         found = sorted(name for name in standing_names(path / "checkpoints") if name.startswith("step-"))
         if not found:
-            raise RunFolderError(f"Run {path} has no checkpoint to go on from. {_again(path)}")
+            raise RunFolderError(f"Run {path} has no checkpoint to resume from. {_again(path)}")
         checkpoint = standing_folder(path / "checkpoints" / found[-1])
     elif not path.is_dir():
         raise RunFolderError(f"Checkpoint {path} does not exist.{did_you_mean(path)}")
@@ -47,7 +47,7 @@ def find_best(run: Path) -> Path:
 
 
 def _again(run: Path) -> str:
-    """How to start a run again that cannot be resumed: in its own folder if nothing is there that could be lost."""
+    """How to restart a run that cannot be resumed: in its own folder, if nothing in it could be lost."""
     if holds_run(run):
         return "Start a new run with another run_name."
     parts = ["ppolm train", f"--config {run / 'config.yaml'}", f"--output-dir {run.parent}", f"--run-name {run.name}"]

@@ -50,9 +50,9 @@ def set_aside(run: Path, checkpoint: Path, step: int, evaluated: Collection[int]
 
 
 def keep_best(run: Path, checkpoint: Path) -> None:
-    """Put a copy of the best policy so far into a checkpoint that is being written, for whoever resumes from it.
+    """Put a copy of the best policy so far into a checkpoint that is being written, for a resume from it.
 
-    A copy, and no hard link: people edit and damage files of best/, and the checkpoint must not change with them.
+    A copy, not a hard link: people edit and damage files of best/, and the checkpoint must not change with them.
     """
     if (run / "best").is_dir():
         shutil.copytree(run / "best", checkpoint / "best")

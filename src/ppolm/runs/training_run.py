@@ -44,7 +44,7 @@ def run_path(config: PPOConfig) -> Path:
 
 
 def reward_doubts(config: PPOConfig) -> tuple[str, ...]:
-    """What the reports of the reward models say against training on them."""
+    """Objections in the reward models' reports to training on them."""
     doubts = {name: doubts_about(Path(reward_path(name))) for name in config.reward_model}
     return tuple(
         f"The reward model {name} is not ready by its own report, so its score may not mean what you want: {doubt}."
@@ -154,7 +154,7 @@ class TrainingRun:
     def _train(self, progress: Progress) -> None:
         trainer, total = self.trainer, self.schedule.total_steps
         if trainer.step == 0 and self.saved is None:
-            self._save_checkpoint()  # so that there is something to go on from, whatever happens in the first steps
+            self._save_checkpoint()  # so that there is something to resume from, whatever happens in the first steps
         elif self.saved is not None:
             moved = f"; what lay after it was moved to {self.aside}" if self.aside else ""
             progress.say(f"resuming after step {trainer.step} of {total}{moved}")
@@ -171,7 +171,7 @@ class TrainingRun:
                 self._save_checkpoint()
 
     def _end_early(self, number: int) -> None:
-        """Save the last finished step, write the report, and say so to whoever called."""
+        """Save the last finished step, write the report, and tell the caller."""
         step, total = self.trainer.step, self.schedule.total_steps
         if self.saved != self._progress:
             self._save_checkpoint()
@@ -227,7 +227,7 @@ class TrainingRun:
                 return trainer.ppo_step(self.schedule.batch(trainer.step))
         except BaseException:
             self.stopping.shield()
-            if self.stopping.count >= AT_ONCE:  # code that was interrupted may raise something of its own
+            if self.stopping.count >= AT_ONCE:  # interrupted code may raise an error of its own
                 before.restore(trainer)
                 self.stopping.check(AT_ONCE)
             raise

@@ -88,7 +88,7 @@ def write_file(path: Path, write: Callable[[Path], object]) -> None:
 
 @contextmanager
 def explained(path: Path, then: str) -> Iterator[None]:
-    """Turn what a full disk, a lost folder or missing rights raise into one sentence. ``then``: how to go on."""
+    """Turn what a full disk, a lost folder or missing rights raise into one sentence. ``then``: what to do next."""
     try:
         yield
     except (OSError, SafetensorError) as error:
@@ -123,7 +123,7 @@ def recover_folder(path: Path) -> None:
 
 def tidy(folder: Path) -> None:
     """Put in order what killed processes have left half written in a folder. For its owner: others may be writing."""
-    for name in {*standing_names(folder), "best", "checkpoint"}:  # those two had other names in earlier versions
+    for name in {*standing_names(folder), "best", "checkpoint"}:  # these two had other names in earlier versions
         recover_folder(folder / name)
     for path in list(folder.iterdir()) if folder.is_dir() else ():
         if LEFTOVER.fullmatch(path.name) is None:

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 LOCK = ".lock"
 """The file in a claimed folder that is locked. That it is there says nothing; that it is locked does."""
 TRIES = 20
-"""A folder may vanish between two looks at it, when its owner ends and tidies up; more often than this it is broken."""
+"""A folder may vanish between two looks, when its owner ends and tidies up; more often than this it is an error."""
 
 
 class Claim:
@@ -32,7 +32,7 @@ class Claim:
     """
 
     def __init__(self, folder: Path, advice: str, new: bool = False) -> None:
-        """``advice`` says what somebody can do who finds the folder claimed. ``new``: it must not exist yet."""
+        """``advice`` tells a user what to do if the folder is claimed. ``new``: it must not exist yet."""
         self.folder, self.advice = folder, advice
         self._made: list[Path] = []
         """Folders that did not exist before, the uppermost first."""
@@ -75,7 +75,7 @@ class Claim:
                 folder.mkdir()
                 self._made.append(folder)
             except FileExistsError:
-                pass  # somebody else was faster
+                pass  # another process was faster
         try:
             self.folder.mkdir()
             self._made.append(self.folder)
@@ -99,12 +99,12 @@ class Claim:
             )
 
     def release(self) -> None:
-        """Let others claim the folder; one that was made for nothing goes with the claim."""
+        """Let others claim the folder; one that was created and stayed empty is removed."""
         if self._handle < 0:
             return
         mine, handle = self._is_mine(self._handle), self._handle
         self._handle = -1
-        # While it is locked, so that nobody's new lock is removed; Windows removes no open file.
+        # While it is locked, so that no other process's new lock is removed; Windows cannot remove an open file.
         if sys.platform == "win32":
             os.close(handle)
         with suppress(OSError):

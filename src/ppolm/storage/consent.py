@@ -1,9 +1,9 @@
 """Code that a folder names is run only if its user says so: a run folder may come from somebody else.
 
-Who starts a run has named its code on the command line, in a settings file or in Python. That is noted in the run
-folder (``code.json``), sealed with a key that only this user has: a run of one's own is resumed and evaluated without
-another word, wherever it was moved to. In a folder from elsewhere the seal is missing or another's, and every piece of
-code has to be named again on the command line, or confirmed at the terminal.
+The user who starts a run names its code on the command line, in a settings file or in Python. That is recorded in the
+run folder (``code.json``), sealed with a key that only this user has: users resume and evaluate their own runs without
+being asked, wherever these were moved to. In a folder from elsewhere the seal is missing or somebody else's, and every
+piece of code has to be named again on the command line, or confirmed at the terminal.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _flags(codes: Sequence[Code]) -> list[str]:
 
 
 def _confirmed(folder: Path, codes: Sequence[Code]) -> bool:
-    """Ask at the terminal, if there is one with somebody at it."""
+    """Ask at the terminal, if there is an interactive one."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     lines = "\n".join(f"  {printable(code.what, keep='')}" for code in codes)

@@ -32,7 +32,7 @@ def read_settings(kind: type[S], folder: Path) -> S:
     if not (folder / SETTINGS[kind]).is_file():
         if (folder / DONE).is_file():
             _remove_remains(folder)
-            raise RunFolderError(f"{folder} is finished: there is nothing to go on with. It is ready to use.")
+            raise RunFolderError(f"{folder} is finished: there is nothing to resume. It is ready to use.")
         others = [file.removesuffix("-settings.yaml") for file in SETTINGS.values() if (folder / file).is_file()]
         hint = f" It is one of `ppolm {others[0]}`." if others else did_you_mean(folder)
         found = f"{folder} holds no interrupted training of this kind (no {SETTINGS[kind]})."
@@ -51,7 +51,7 @@ def _remove_remains(folder: Path) -> None:
 class OutputFolder:
     """The folder of a training's result, claimed as long as the ``with`` block runs.
 
-    It is checked before the training and not after it that the result has a place.
+    That the result can be written there is checked before the training, not after it.
     """
 
     def __init__(self, config: SupervisedConfig, path: Path, resume: Path | None) -> None:
@@ -60,13 +60,13 @@ class OutputFolder:
 
     def __enter__(self) -> OutputFolder:
         if self.resume is not None and self.path.resolve() != self.resume.resolve():
-            raise ConfigError(f"--resume {self.resume} goes on in its own folder. Leave --output out.")
+            raise ConfigError(f"--resume {self.resume} continues in its own folder. Leave --output out.")
         refuse_claimed(self.path, IN_USE)  # first: whatever else there is to say about it may change any moment
         self._refuse()  # before a lock is put into somebody's folder
         self._claim = Claim(self.path, IN_USE)
         try:
             tidy(self.path)
-            self._refuse()  # whoever held it may have finished in the meantime
+            self._refuse()  # its last owner may have finished in the meantime
         except BaseException:
             self._claim.release()
             raise
@@ -133,5 +133,5 @@ def refuse_results(folder: Path, beginnings: Collection[str] = ()) -> None:
         return
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else {"a file"}
     if any(not name.startswith(".") and name not in beginnings for name in names):
-        hint = f", or go on with it: --resume {folder}" if names & {*beginnings} else ""
+        hint = f", or resume it: --resume {folder}" if names & {*beginnings} else ""
         raise ConfigError(f"{folder} already exists and is not an empty folder. Give --output with a new one{hint}.")

@@ -1,4 +1,4 @@
-"""Who was held out and who was trained on, as a run or a reward model keeps it: data files change, this does not."""
+"""Which prompts a run or reward model held out and trained on: data files change, this record does not."""
 
 from __future__ import annotations
 

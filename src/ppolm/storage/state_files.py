@@ -61,10 +61,10 @@ def load_states(folder: Path, rest: Mapping[str, Any], tokenizer: Tokenizer) -> 
         file = folder / f"{name}.safetensors"
         for path, tensor in load_file(file).items() if file.exists() else ():
             *way, last = path.split(STEP)
-            place: MutableMapping[str, Any] = state
+            parent: MutableMapping[str, Any] = state
             for key in way:
-                place = place[key]
-            place[last] = tensor
+                parent = parent[key]
+            parent[last] = tensor
         states[name] = state
     return states
 

@@ -63,7 +63,7 @@ class Stopping:
             self._before = {n: old for n, old in handlers.items() if old not in (None, signal.SIG_IGN)}
             for number, old in self._before.items():
                 outer = getattr(old, "__self__", None)
-                if isinstance(outer, Stopping) and outer.number is not None:  # it has heard, and was not listened to
+                if isinstance(outer, Stopping) and outer.number is not None:  # received, not yet acted on
                     self.number, self.count = outer.number, outer.count
                 signal.signal(number, self._hear)
             self._unraisable, sys.unraisablehook = sys.unraisablehook, self._overhear
@@ -106,7 +106,7 @@ class Stopping:
         return signal.getsignal(number) == self._hear
 
     def check(self, signals: int) -> None:
-        """Raise if so many signals have come: for a place where nothing is half done."""
+        """Raise once ``signals`` signals have come; called where nothing is half done."""
         if self.number is not None and self.count >= signals:
             raise Stopped(self.number)
 
@@ -127,9 +127,9 @@ class Stopping:
 
 
 class Insisting(Stopping):
-    """Interrupts at the first signal, and again as long as the block goes on.
+    """Interrupts at the first signal, and again as long as the block runs.
 
-    Some libraries catch whatever is raised while they are imported and go on half loaded, as if nobody had asked.
+    Some libraries catch whatever is raised while they are imported and continue half loaded, as if no signal had come.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What an interrupted SFT or reward-model training needs to go on bit for bit: safetensors and JSON, never pickle."""
+"""What an interrupted SFT or reward-model training needs to resume bit for bit: safetensors and JSON, never pickle."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def rows_digest(trainer: SupervisedTrainer[Any]) -> str:
 def random_states(device: torch.device) -> dict[str, Tensor]:
     """Where the generators that decide dropout stand, by kind of device: the CPU's and that of the training's device.
 
-    Other devices of the machine have no say in it, and the one that goes on may have none of them.
+    Other devices of the machine do not matter, and the machine that resumes may have none of them.
     """
     states = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":

@@ -24,7 +24,7 @@ from ppolm.training.rating_loss import rating_loss, thumb_loss
 class JudgedAnswers:
     """Token ids of the answer or the two answers that a judgement is about, and the judgement."""
 
-    answers: Answers
+    tokens: Answers
     judgement: Judgement
 
 
@@ -52,7 +52,7 @@ def encode_judgements(
     rows: Sequence[Judgement], setup: BaseModelSetup, config: RewardConfig, room: int | None
 ) -> list[JudgedAnswers]:
     """The judgements that fit the model's context, as token ids."""
-    return [JudgedAnswers(answers, row) for row, answers in encode_rows(rows, judged_texts, setup, config, room)]
+    return [JudgedAnswers(tokens, row) for row, tokens in encode_rows(rows, judged_texts, setup, config, room)]
 
 
 def judged_texts(row: Judgement) -> tuple[Prompt, tuple[str, ...]]:

@@ -73,7 +73,7 @@ class RewardTrainer(SupervisedTrainer[JudgedAnswers]):
 
     def answers_of(self, row: JudgedAnswers) -> Answers:
         """Token ids of one or two answers."""
-        return row.answers
+        return row.tokens
 
     def prompt_key(self, row: JudgedAnswers) -> bytes:
         """The prompt that was answered."""
@@ -81,12 +81,12 @@ class RewardTrainer(SupervisedTrainer[JudgedAnswers]):
 
     def numbers_of(self, row: JudgedAnswers) -> list[float]:
         """Token ids and what was judged."""
-        return [*row.answers.numbers(), *judgement_numbers(row.judgement)]
+        return [*row.tokens.numbers(), *judgement_numbers(row.judgement)]
 
     def train(self, checkpoint: Path | None = None) -> list[dict[str, float]]:
         """Train, then fix the scale of the scores."""
         history = super().train(checkpoint)
-        sources = self.references or [row.answers for row in self.rows]
+        sources = self.references or [row.tokens for row in self.rows]
         pairs = [(one.prompt, answer) for one in sources for answer in one.answers]
         count = self.config.max_reference_rows
         if count is not None and len(pairs) > count:
@@ -132,14 +132,14 @@ class RewardTrainer(SupervisedTrainer[JudgedAnswers]):
 
     def microbatches(self, rows: Sequence[JudgedAnswers]) -> Iterable[Microbatch]:
         """Both answers of a row in one pass; a prompt once for several answers where it costs less."""
-        return self.model.passes([row.answers for row in rows], self.config.microbatch_tokens, "ends")
+        return self.model.passes([row.tokens for row in rows], self.config.microbatch_tokens, "ends")
 
     def _parts(self, rows: Sequence[JudgedAnswers]) -> Iterator[Part]:
-        owners = [(i, number) for i, row in enumerate(rows) for number in range(len(row.answers.answers))]
+        owners = [(i, number) for i, row in enumerate(rows) for number in range(len(row.tokens.answers))]
         for batch in self.microbatches(rows):
-            places = {owners[answer]: place for place, answer in enumerate(batch.rows.tolist())}
-            present = sorted(i for i, number in places if number == 0)
-            order = [places[i, number] for number in (0, 1) for i in present if (i, number) in places]
+            position = {owners[answer]: at for at, answer in enumerate(batch.rows.tolist())}
+            present = sorted(i for i, number in position if number == 0)
+            order = [position[i, number] for number in (0, 1) for i in present if (i, number) in position]
             yield present, partial(self._states, batch, order)
 
     def _states(self, batch: Microbatch, order: list[int]) -> Tensor:

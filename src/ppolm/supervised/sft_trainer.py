@@ -24,7 +24,7 @@ from ppolm.supervised.tokens import encode_rows
 class Demonstrated:
     """Token ids of a demonstration, and which prompt it is of."""
 
-    answers: Answers
+    tokens: Answers
     prompt_key: bytes
 
 
@@ -52,13 +52,13 @@ class SFTTrainer(SupervisedTrainer[Demonstrated]):
 
         def encode(demonstrations: Sequence[Demonstration]) -> list[Demonstrated]:
             encoded = encode_rows(demonstrations, lambda row: (row.prompt, (row.completion,)), setup, config)
-            return [Demonstrated(answers, row.prompt.key) for row, answers in encoded]
+            return [Demonstrated(tokens, row.prompt.key) for row, tokens in encoded]
 
         super().__init__(config, model, encode(rows), None if held_out is None else encode(held_out))
 
     def answers_of(self, row: Demonstrated) -> Answers:
         """Token ids of prompt and completion."""
-        return row.answers
+        return row.tokens
 
     def prompt_key(self, row: Demonstrated) -> bytes:
         """The prompt that the completion is for."""
@@ -66,7 +66,7 @@ class SFTTrainer(SupervisedTrainer[Demonstrated]):
 
     def batch(self, rows: list[Demonstrated]) -> tuple[Iterable[Microbatch], Callable[[Microbatch], Tensor]]:
         """Microbatches, and −Σ log π / tokens of the whole batch."""
-        count = sum(len(row.answers.answers[0]) for row in rows)
+        count = sum(len(row.tokens.answers[0]) for row in rows)
         return self.microbatches(rows), lambda batch: self._loss(batch) / count
 
     def measure(self) -> dict[str, float]:
@@ -80,4 +80,4 @@ class SFTTrainer(SupervisedTrainer[Demonstrated]):
 
     def microbatches(self, rows: Sequence[Demonstrated]) -> Iterable[Microbatch]:
         """A prompt once for several completions, rows side by side, or padded: whichever costs least."""
-        return self.model.passes([row.answers for row in rows], self.config.microbatch_tokens, "actions")
+        return self.model.passes([row.tokens for row in rows], self.config.microbatch_tokens, "actions")

@@ -52,7 +52,7 @@ class SupervisedTrainer(Generic[Row]):
     def __init__(
         self, config: SupervisedConfig, model: BaseModel, rows: Sequence[Row], held_out: Sequence[Row] | None
     ) -> None:
-        config = config.anchored()  # what is noted with a training is found from any folder
+        config = config.anchored()  # paths stored with a training must be found from any folder
         self.config, self.model = dataclasses.replace(config, dtype=model.setup.precision["weights"]), model
         self.random = torch.Generator().manual_seed(config.seed)
         self.rows, self.held_out = split_rows(list(rows), held_out, config, self.prompt_key, self.random)
@@ -84,7 +84,7 @@ class SupervisedTrainer(Generic[Row]):
         raise NotImplementedError
 
     def numbers_of(self, row: Row) -> list[float]:
-        """All that a row has for training: the checkpoint's proof that it goes on with the same rows."""
+        """All that training uses of a row, so that a checkpoint can tell whether it is resumed with the same rows."""
         return self.answers_of(row).numbers()
 
     def batch(self, rows: list[Row]) -> tuple[Iterable[Any], Callable[[Any], Tensor]]:
@@ -213,7 +213,7 @@ class SupervisedTrainer(Generic[Row]):
         return self.config.num_epochs * -(-len(self.rows) // self.config.batch_size)
 
     def _batches(self) -> Iterator[list[Row]]:
-        """The batches that are still to do; their order depends on the seed alone."""
+        """The remaining batches; their order depends on the seed alone."""
         number = 0
         groups = batch_groups(self.rows, self.answers_of, self.config.shuffle)
         for _ in range(self.config.num_epochs):
@@ -248,7 +248,7 @@ class SupervisedTrainer(Generic[Row]):
             yield batch
 
     def _validate(self) -> None:
-        """Measure, and keep these weights if they are the best so far. A stop leaves it to the one who resumes."""
+        """Measure, and keep these weights if they are the best so far. If stopped, the resumed training does it."""
         with self.model.active(trainable=False), self.stopping.interruptible(1):
             measured = self.measure()
         if not math.isfinite(measured["loss"]):

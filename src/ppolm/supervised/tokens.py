@@ -64,7 +64,7 @@ def token_limit(setup: BaseModelSetup, config: SupervisedConfig) -> int:
 def prompt_room(rows: Sequence[T], texts: Texts[T], setup: BaseModelSetup, config: SupervisedConfig) -> int | None:
     """Tokens that a prompt may keep beside the longest answer, at least half of all; None where none is cut.
 
-    The same for every row: if a long answer took room from its prompt, a reward model could tell it by that.
+    The same for every row: if a long answer took room from its prompt, a reward model could recognise it by that.
     """
     if config.long_rows != "cut":
         return None

@@ -40,7 +40,7 @@ class TokenAttributor:
 
     @property
     def recomputes(self) -> bool:
-        """Whether the policy is scored, rather than believed what the sampler said; by auto always in bfloat16."""
+        """Whether the policy is scored, rather than trusting the sampler's numbers; by auto always in bfloat16."""
         if self.recompute_logprobs != "auto":
             return self.recompute_logprobs == "always"
         return not self.sampler_agrees or self.policy.setup.dtype == torch.bfloat16
@@ -76,7 +76,7 @@ class TokenAttributor:
         pairs = build_sa_pairs(text, logprob_sampler=torch.cat([torch.as_tensor(item) for item in logprobs]).float())
         sequences = pairs.sequences
         # A table is the scope of the trunk's cache: value model and updates of the step read what its scoring keeps.
-        # Begun here, and not by whoever runs the steps, so that a step gives the same numbers however it is driven.
+        # Begun here, not in the loop over steps, so that a step gives the same numbers however it is driven.
         self.policy.adapters.forget_states()
         logprob_policy = pairs.columns["logprob_sampler"]
         if self.recomputes:

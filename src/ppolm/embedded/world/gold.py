@@ -19,7 +19,7 @@ NO_ENDING = 0.2
 
 
 @dataclass(frozen=True)
-class Judgement:
+class GoldJudgement:
     """What the judge saw in a summary."""
 
     covered: tuple[str, ...]
@@ -29,7 +29,7 @@ class Judgement:
     extra_words: int
     """Words beyond those that the facts it states need."""
     repetition: float
-    """Share of its runs of three words that it said before."""
+    """Share of its 3-grams that repeat an earlier one."""
     ended: bool
     """Its last sentence is finished."""
 
@@ -41,13 +41,13 @@ class Judgement:
         return min(1.0, max(0.0, coverage - faults - (0.0 if self.ended else NO_ENDING)))
 
 
-def judge_summary(post: str | Post, summary: str) -> Judgement:
+def judge_summary(post: str | Post, summary: str) -> GoldJudgement:
     """Compare a summary with the facts of a post."""
     facts = (parse_post(post) if isinstance(post, str) else post).facts.as_dict()
     said = f" {' '.join(words(summary))} "
     phrases = phrases_by_slot()
     stated = {(slot, value) for slot in phrases for value, phrase in phrases[slot] if phrase in said}
-    return Judgement(
+    return GoldJudgement(
         covered=tuple(slot for slot, value in facts.items() if (slot, value) in stated),
         wrong=tuple(sorted(value for slot, value in stated if facts[slot] != value)),
         extra_words=max(0, len(words(summary)) - len(words(summarize(dict(sorted(stated)))))),

@@ -27,7 +27,7 @@ NOISE = 0.15
 
 
 def read_world(split: str) -> Iterator[Row]:
-    """Posts with a summary that somebody wrote under them, and two others of which the judge preferred one."""
+    """Posts with a summary that somebody wrote under them, and two others, one of which the judge preferred."""
     random, noise = Random(split), NOISE if split == "train" else 0.0  # what measures a reward model is clean
     for number, post in enumerate(world_posts(split, COUNTS.get(split, 1), DRAWS.get(split, 0)), 1):
         if number % 2:

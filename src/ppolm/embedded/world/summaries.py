@@ -10,7 +10,7 @@ from ppolm.embedded.world.grammar import FLUFF
 from ppolm.embedded.world.post import sentence
 
 MIX = {"complete": 0.12, "lazy": 0.5, "missing": 0.25, "wrong": 0.13}
-"""How often a reference summary is of which kind."""
+"""How often a reference summary is of each kind."""
 
 PADDED = {"complete": 0.4, "lazy": 0.9, "missing": 0.5, "wrong": 0.4}
 """How often one of a kind ends in fluff.

@@ -125,7 +125,7 @@ def main_measures(evidence: Evidence) -> dict[str, Estimate]:
 
 def _accuracy(evidence: Evidence) -> Iterator[Reason]:
     accuracy, length = evidence.accuracy, evidence.length
-    if accuracy is None or length is None or accuracy.prompts < FEW_PROMPTS:  # of a handful nothing is known
+    if accuracy is None or length is None or accuracy.prompts < FEW_PROMPTS:  # a handful of prompts shows nothing
         return
     if accuracy.high < 0.5:
         text = f"it contradicts people: accuracy {accuracy}, below 0.5. Are chosen and rejected swapped?"
