@@ -97,5 +97,10 @@ def test_parts_are_found_by_name_and_flags_are_handed_on(monkeypatch: pytest.Mon
     assert "attack" in (ROOT / "Makefile").read_text()
 
 
-def test_the_figures_name_the_command_that_gave_them() -> None:
-    assert "python -m attack bad-inputs --count 20000" in (ROOT / "docs" / "reliability.md").read_text()
+def test_the_page_has_a_whole_run_without_a_fault_and_the_command_that_gave_it() -> None:
+    page = (ROOT / "docs" / "reliability.md").read_text().partition("python -m attack bad-inputs --count 20000")[2]
+    parts = tuple(f"| {part} " for part in bad_inputs.PARTS)
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith(parts)]
+    assert [row[0] for row in rows] == list(bad_inputs.PARTS)
+    assert sum(int(row[1].replace(",", "")) for row in rows) >= 20_000
+    assert {row[-1] for row in rows} == {"0"}
