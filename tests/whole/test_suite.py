@@ -13,11 +13,11 @@ from tests.conftest import ROOT, SLOW, TOGETHER, shared_with
 
 
 def test_what_is_named_as_slow_or_as_belonging_together_exists() -> None:
-    files = sorted((ROOT / "tests").glob("test_*.py"))
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
     tests = {name for file in files for name in re.findall(r"^def (test_\w+)", file.read_text(), re.MULTILINE)}
     known = tests | {file.stem for file in files}
     assert {name.partition("[")[0] for name in SLOW} <= known
-    assert {f"tests/{file.name}" for file in files} >= TOGETHER
+    assert {file.relative_to(ROOT).as_posix() for file in files} >= TOGETHER
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda one: one.what)
@@ -29,7 +29,7 @@ def test_a_mistake_can_still_be_seeded_where_it_was(mistake: Mistake) -> None:
 def test_quick_tests_reach_every_room() -> None:
     rooms = {folder.parent.name for folder in (ROOT / "src" / "ppolm").glob("*/__init__.py")}
     reached = set()
-    for file in (ROOT / "tests").glob("test_*.py"):
+    for file in (ROOT / "tests").rglob("test_*.py"):
         text = file.read_text()
         quick = [name for name in re.findall(r"^def (test_\w+)", text, re.MULTILINE) if name not in SLOW]
         if quick and file.stem not in SLOW:
@@ -41,7 +41,8 @@ def test_quick_tests_reach_every_room() -> None:
 def test_one_worker_gets_all_tests_of_a_file_that_belong_together_and_single_ones_of_the_others() -> None:
     together = min(TOGETHER)
     assert shared_with(f"{together}::test_one[a-b]") == shared_with(f"{together}::test_two")
-    assert shared_with("tests/test_losses.py::test_one") != shared_with("tests/test_losses.py::test_two")
+    alone = "tests/training/test_losses.py"
+    assert shared_with(f"{alone}::test_one") != shared_with(f"{alone}::test_two")
 
 
 def test_the_suite_is_run_as_on_other_machines_and_says_what_failed(

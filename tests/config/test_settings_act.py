@@ -117,8 +117,8 @@ CHANGES: dict[str, tuple[Any, dict[str, Any]]] = {
     "seed": (1, {}),
 }
 COVERED.update(CHANGES)
-COVERED.update({"feedback_store", "human_timeout", "human_fallback"})  # tests/test_human_reward.py
-COVERED.update({"reward_std_penalty"})  # tests/test_reward_ensemble.py
+COVERED.update({"feedback_store", "human_timeout", "human_fallback"})  # tests/rewards/test_human_reward.py
+COVERED.update({"reward_std_penalty"})  # tests/models/test_reward_ensemble.py
 
 
 UNCHANGED: dict[str, Any] = {}

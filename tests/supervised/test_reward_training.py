@@ -16,7 +16,7 @@ from ppolm.data.prompts import Prompt
 from ppolm.errors import ConfigError, DataError
 from ppolm.supervised import RewardTrainer, SFTTrainer
 from tests.closeness import assert_rounding, near
-from tests.test_supervised import DEMONSTRATIONS, PREFERENCES, QUICK, sequences_of
+from tests.supervised.test_supervised import DEMONSTRATIONS, PREFERENCES, QUICK, sequences_of
 
 RATINGS: list[Judgement] = [
     Rating(Prompt(f"Rate {number}:"), f" {word} {number}", score)

@@ -16,7 +16,7 @@ from ppolm.errors import RunFolderError
 from ppolm.storage.output_folder import CHECKPOINT, SETTINGS
 from ppolm.supervised import RewardTrainer, SFTTrainer
 from ppolm.supervised.supervised_trainer import SupervisedTrainer
-from tests.test_supervised import DEMONSTRATIONS, PREFERENCES, QUICK
+from tests.supervised.test_supervised import DEMONSTRATIONS, PREFERENCES, QUICK
 
 SLOW = QUICK | {"num_epochs": 2, "eval_every": 3, "checkpoint_every": 4, "lora_dropout": 0.2, "batch_size": 5}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +10,6 @@ from scripts.architecture_table import PAGE, read_table, row_of
 from tests.architecture_check import check_architecture
 from tests.architectures import ALL
 
-ROOT = Path(__file__).resolve().parent.parent
 IN_THE_SUITE = (
     # The families most people use, and at least one of each way to be different.
     *("llama", "llama (biases)", "llama (one key head)", "llama (tied)", "mistral", "mistral (window 8)"),

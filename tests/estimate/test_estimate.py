@@ -25,11 +25,10 @@ from ppolm.estimate.estimate import duration
 from ppolm.estimate.machine import gemm_gflops
 from ppolm.estimate.model_shape import shape_of
 from tests.architectures import tiny_config
-from tests.conftest import PROMPTS
+from tests.conftest import PROMPTS, ROOT
 from tests.tiny_models import ARCHITECTURES, make_model_folder
 
 CPU = torch.device("cpu")
-ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
