@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from scripts import other_machines
+from scripts.import_graph import ROOMS
 from scripts.seed_device_mistakes import MISTAKES, Mistake
 from tests.conftest import ROOT, SLOW, TOGETHER, shared_with
 
@@ -62,3 +63,10 @@ def test_the_suite_is_run_as_on_other_machines_and_says_what_failed(
     monkeypatch.setattr(sys, "argv", ["other_machines", "windows"])
     with pytest.raises(SystemExit, match="Unknown setting 'windows'"):
         other_machines.main()
+
+
+def test_folders_of_tests_are_rooms_and_no_file_is_too_long_to_read() -> None:
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    folders = {file.parent.relative_to(ROOT / "tests").as_posix() for file in files}
+    assert folders <= {*ROOMS, "whole"}, "a folder has the name of the room whose promises it protects"
+    assert [file.name for file in files if len(file.read_text(encoding="utf-8").splitlines()) > 400] == []
