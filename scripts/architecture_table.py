@@ -74,7 +74,7 @@ def main() -> None:
 
     from tests.architecture_check import check_architecture
     from tests.architectures import ALL, LARGEST, VARIANTS, parameters_of
-    from tests.test_architectures import IN_THE_SUITE
+    from tests.whole.test_architectures import IN_THE_SUITE
 
     torch.set_num_threads(1)
     transformers.utils.logging.set_verbosity_error()

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests import test_devices
+from tests.whole import test_devices
 
 ROOT = Path(__file__).resolve().parent.parent
 

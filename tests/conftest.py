@@ -21,7 +21,10 @@ SHARED_DATA = ROOT.parent / "shared" / "data"
 SLOW = frozenset((ROOT / "tests" / "slow_tests.txt").read_text().split())
 """Tests and files of tests that take more than a few seconds, as measured by `pytest --durations=0`."""
 TOGETHER = frozenset(
-    f"tests/test_{name}.py" for name in ("attack_bad_inputs", "attack_runs", "devices", "embedded_scores", "wheel")
+    (
+        "tests/embedded/test_embedded_scores.py",
+        *(f"tests/whole/test_{name}.py" for name in ("attack_bad_inputs", "attack_runs", "devices", "wheel")),
+    )
 )
 """Files whose tests share what takes long to make: one worker runs all of them."""
 PROMPTS = [f"Tell me about {thing}:" for thing in ("cats", "the sea", "a long winter", "bread", "old maps", "rain")]

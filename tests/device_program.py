@@ -1,4 +1,4 @@
-"""Everything that ppolm trains, on the CPU and on emulated devices: a program, started by test_devices.py.
+"""Everything that ppolm trains, on the CPU and on emulated devices: a program, started by whole/test_devices.py.
 
     python -m tests.device_program FOLDER cuda:0 mps:0
 

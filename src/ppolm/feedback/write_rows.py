@@ -81,8 +81,11 @@ def _write_csv(path: Path, rows: Sequence[Row]) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, _used(rows))
         writer.writeheader()
-        for row in rows:
-            writer.writerow({**row, "messages": _json(row["messages"])} if "messages" in row else row)
+        try:
+            for row in rows:
+                writer.writerow({**row, "messages": _json(row["messages"])} if "messages" in row else row)
+        except csv.Error as error:  # the module of Python 3.10 takes no NUL
+            raise FeedbackError(f"{path} cannot hold these rows: {error}. Give it the ending .jsonl.") from error
 
 
 def _write_parquet(path: Path, rows: Sequence[Row]) -> None:
