@@ -23,8 +23,8 @@ from bench.shapes import LORA_R, SHAPES, make_prompts, make_tokenizer, model_con
 from bench.tables import markdown
 from ppolm.base_setup.model_setup import setup_models
 from ppolm.batches.arrange import apart, bundled
-from ppolm.batches.layout import Cost, bundles, most_together, topics
 from ppolm.batches.packing import Answers
+from ppolm.batches.packing_cost import Cost, bundles, most_together, topics
 from ppolm.batches.sequences import Microbatch, Read
 from ppolm.config import PPOConfig
 from ppolm.models import PolicyModel

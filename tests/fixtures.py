@@ -75,7 +75,7 @@ def make_config(model_folder: Path, tmp_path: Path) -> Callable[..., PPOConfig]:
 @pytest.fixture
 def always_packed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers share a row with their prompt wherever they can: at the size of tests it would seldom pay."""
-    monkeypatch.setattr("ppolm.batches.layout.PAYS", 1e9)
+    monkeypatch.setattr("ppolm.batches.packing_cost.PAYS", 1e9)
 
 
 @pytest.fixture

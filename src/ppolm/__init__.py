@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ppolm.rollout.generator import Generator
     from ppolm.rollout.sampling import Sampling
     from ppolm.runs.results import TrainingResults
-    from ppolm.storage.stopping import Stopped
+    from ppolm.storage.stop_signals import Stopped
     from ppolm.supervised import RewardTrainer, SFTTrainer
     from ppolm.token_attribution import SAPairs
     from ppolm.token_attribution.token_attribution import TokenAttributor
@@ -86,7 +86,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "ppolm.rollout.generator": ("Generator",),
     "ppolm.rollout.sampling": ("Sampling",),
     "ppolm.runs.results": ("TrainingResults",),
-    "ppolm.storage.stopping": ("Stopped",),
+    "ppolm.storage.stop_signals": ("Stopped",),
     "ppolm.supervised": ("RewardTrainer", "SFTTrainer"),
     "ppolm.token_attribution": ("SAPairs",),
     "ppolm.token_attribution.token_attribution": ("TokenAttributor",),

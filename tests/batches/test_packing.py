@@ -14,7 +14,7 @@ from hypothesis import given
 
 from ppolm.base_setup import BaseModelSetup
 from ppolm.base_setup.capabilities import compare
-from ppolm.base_setup.trial import states_of
+from ppolm.base_setup.trial_text import states_of
 from ppolm.batches.packing import Answers, fill_bins, pack
 from ppolm.batches.sequences import PASS_COST, TokenSequences, cut_middle, split_by_tokens
 from ppolm.config import SFTConfig

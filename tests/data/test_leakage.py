@@ -11,9 +11,9 @@ import pytest
 from ppolm.cli.main import run
 from ppolm.config import PPOConfig, RewardConfig, SFTConfig
 from ppolm.data.examples import Demonstration
+from ppolm.data.held_out_split import ENOUGH_PROMPTS
 from ppolm.data.load_rows import load_demonstrations, load_judgements, load_prompts
 from ppolm.data.prompts import Prompt
-from ppolm.data.split import ENOUGH_PROMPTS
 from ppolm.errors import DataError
 from ppolm.ppo_trainer import PPOTrainer
 from ppolm.runs.prompt_schedule import PromptSchedule, different_prompts, plan_prompts

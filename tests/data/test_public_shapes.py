@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from ppolm.cli.main import run
+from ppolm.data.dataset_shapes import shape_of, standard_row
 from ppolm.data.examples import Demonstration, as_example
 from ppolm.data.load_rows import load_demonstrations, load_judgements, load_prompts
 from ppolm.data.prompts import Prompt, as_prompt
 from ppolm.data.read_rows import MOST_ENTRIES, DatasetName, read_rows
-from ppolm.data.shapes import shape_of, standard_row
 from ppolm.errors import DataError
 from tests.public_shapes import SHAPES, chat, rows_of, transcript
 

@@ -17,7 +17,7 @@ from ppolm.base_setup import device
 from ppolm.base_setup.base_setup import BaseModelSetup
 from ppolm.base_setup.device import memory_size, resolve_dtype
 from ppolm.base_setup.model_setup import setup_models
-from ppolm.batches.layout import Cost
+from ppolm.batches.packing_cost import Cost
 from ppolm.cli.main import main
 from ppolm.config import PPOConfig
 from ppolm.estimate import Work, estimate, read_shape

@@ -20,7 +20,7 @@ from ppolm.ppo_trainer.default_components import DefaultComponents
 from ppolm.ppo_trainer.reward_computer import RewardComputer
 from ppolm.ppo_trainer.run_comparison import read_state
 from ppolm.rewards.function_reward import FunctionReward, load_function
-from ppolm.runs.trainer_state import load_scale_state
+from ppolm.runs.ppo_checkpoint import load_scale_state
 from ppolm.supervised.load_reward import load_reward_model
 from tests.tiny_models import make_model_folder
 

@@ -14,7 +14,7 @@ from transformers.pytorch_utils import Conv1D
 
 from ppolm.base_setup.load_model import find_blocks
 from ppolm.config import ModelSettings, PPOConfig
-from ppolm.config.places import did_you_mean
+from ppolm.config.paths import did_you_mean
 from ppolm.errors import ModelError
 from ppolm.kernels.lora_linear import is_product
 from ppolm.messages import brief, reason

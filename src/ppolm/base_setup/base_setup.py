@@ -17,7 +17,7 @@ from ppolm.base_setup.context import context_length
 from ppolm.base_setup.device import DTYPES, Precision, product_precision, resolve_device, resolve_dtype
 from ppolm.base_setup.load_model import blaming, empty_model, find_transformer, load_causal_lm, load_pretrained
 from ppolm.base_setup.tokenizer_setup import TokenizerSetup
-from ppolm.base_setup.trial import Trial, run_plain
+from ppolm.base_setup.trial_text import Trial, run_plain
 from ppolm.batches.sequences import Microbatch
 from ppolm.config import ModelSettings
 from ppolm.embedded import model_path
@@ -30,7 +30,7 @@ from ppolm.kernels.lora_linear import apply_prepared
 from ppolm.kernels.output_head import OutputHead, find_head
 from ppolm.kernels.products import ComputeMode, PreparedLayers, computing, current_mode
 from ppolm.kernels.products import logits as product_logits
-from ppolm.kernels.stand_in import find as find_stand_in
+from ppolm.kernels.replaced_forward import find as find_stand_in
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ppolm.base_setup.load_model import find_blocks
-from ppolm.base_setup.trial import LONGEST, Trial, states_of
+from ppolm.base_setup.trial_text import LONGEST, Trial, states_of
 from ppolm.config.model_settings import FastPath
 from ppolm.errors import ModelError
 from ppolm.kernels.attention import MASKED, use_grouped_attention

@@ -24,7 +24,7 @@ from ppolm.base_setup.base_setup import BaseModelSetup
 from ppolm.base_setup.capabilities import trying
 from ppolm.base_setup.load_model import find_blocks
 from ppolm.base_setup.trunk import Trunk, make_trunk
-from ppolm.config.places import absolute
+from ppolm.config.paths import absolute
 from ppolm.errors import ModelError
 from ppolm.kernels.lora_linear import fuse_adapters
 from ppolm.messages import reason

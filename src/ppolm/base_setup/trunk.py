@@ -17,7 +17,7 @@ from ppolm.base_setup.base_setup import BaseModelSetup
 from ppolm.base_setup.capabilities import compare, trying
 from ppolm.base_setup.load_model import find_blocks
 from ppolm.batches.sequences import Microbatch
-from ppolm.kernels.stand_in import pass_on, standing_in
+from ppolm.kernels.replaced_forward import pass_on, standing_in
 
 log = logging.getLogger(__name__)
 

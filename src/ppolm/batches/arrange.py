@@ -9,8 +9,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from ppolm.batches.layout import Bundle, Cost, bundles, most_together, topics
 from ppolm.batches.packing import Answers, pack
+from ppolm.batches.packing_cost import Bundle, Cost, bundles, most_together, topics
 from ppolm.batches.sequences import Microbatch, Read, TokenSequences, split_by_tokens
 
 

@@ -46,7 +46,7 @@ def main(argv: list[str]) -> None:
     arguments = parse(EvalArguments, "ppolm eval", argv)
     from ppolm.ppo_trainer.run_comparison import RunComparison
     from ppolm.runs.run_folder import read_run_config
-    from ppolm.storage.consent import ask_consent
+    from ppolm.storage.code_consent import ask_consent
 
     run = Path(arguments.run)
     ask_consent(run, read_run_config(run), argv, "eval")

@@ -123,7 +123,7 @@ def config_and_adapter(arguments: GenerateArguments, argv: Sequence[str]) -> tup
     """The run's configuration, or defaults for a bare model, with what the flags change; and the adapter to load."""
     from ppolm.runs.resume import find_best
     from ppolm.runs.run_folder import read_run_config
-    from ppolm.storage.consent import ask_consent
+    from ppolm.storage.code_consent import ask_consent
 
     if (arguments.run is None) == (arguments.model_name is None):
         raise ConfigError("Give either --run RUN or --model-name MODEL (with --adapter FOLDER if there is one).")

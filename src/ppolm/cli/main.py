@@ -14,7 +14,7 @@ from ppolm import __version__
 from ppolm.cli.readers import outlive_readers
 from ppolm.errors import PpolmError
 from ppolm.messages import LONGEST_MESSAGE, brief, cut, printable, reason
-from ppolm.storage.stopping import Insisting, Stopped, Stopping
+from ppolm.storage.stop_signals import Insisting, Stopped, Stopping
 
 COMMANDS = {
     "demo": "two minutes of PPO on the embedded tiny model, judged by a judge it was not trained on",

@@ -131,7 +131,7 @@ def parse_supervised(kind: type[S], program: str, argv: Sequence[str]) -> tuple[
     if config.output is None:
         raise ConfigError("There is no place for the result. Give --output with a new folder.")
     if resume is not None:
-        from ppolm.storage.consent import ask_consent
+        from ppolm.storage.code_consent import ask_consent
 
         ask_consent(Path(resume), config, argv, f"{program.removeprefix('ppolm ')} --resume")
     return config, OutputFolder(config, Path(config.output), None if resume is None else Path(resume))

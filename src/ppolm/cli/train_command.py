@@ -29,7 +29,7 @@ def main(argv: list[str]) -> None:
     from ppolm.runs.run_folder import IN_USE, read_run_config, refuse_used_folder
     from ppolm.runs.training_run import run_path
     from ppolm.storage.claim import refuse_claimed
-    from ppolm.storage.consent import ask_consent
+    from ppolm.storage.code_consent import ask_consent
     from ppolm.storage.refuse_changes import refuse_changes
 
     if arguments.estimate:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
 from ppolm.config.limits import LARGEST
-from ppolm.config.places import anchored
+from ppolm.config.paths import anchored
 from ppolm.config.setting import check_limits, setting
 from ppolm.config.validation import reject_unknown_keys
 from ppolm.config.value_types import coerce_types

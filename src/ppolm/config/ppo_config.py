@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ppolm.config.idle import defaults, without_idle
 from ppolm.config.limits import LARGEST
 from ppolm.config.model_settings import ModelSettings
 from ppolm.config.setting import setting
 from ppolm.config.validation import check_ppo
+from ppolm.config.without_effect import defaults, without_idle
 
 
 @dataclass(frozen=True)

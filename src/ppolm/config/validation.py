@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ppolm.config.idle import refuse_idle
 from ppolm.config.secrets import is_url, refuse_secret
+from ppolm.config.without_effect import refuse_idle
 from ppolm.errors import ConfigError
 from ppolm.messages import brief
 from ppolm.names import EMBEDDED

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ppolm.data.dataset_shapes import says, standard_row
 from ppolm.data.prompts import Prompt, as_prompt
-from ppolm.data.shapes import says, standard_row
 from ppolm.errors import DataError
 from ppolm.messages import brief, is_utf8
 

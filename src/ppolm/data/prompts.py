@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from ppolm.data.dataset_shapes import standard_row
 from ppolm.data.same_text import digest
-from ppolm.data.shapes import standard_row
 from ppolm.errors import DataError
 from ppolm.messages import brief, is_utf8
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ppolm.data.dataset_shapes import shape_of
 from ppolm.data.examples import KINDS, Demonstration, Example, Preference, Rating, Thumb, as_example
 from ppolm.data.prompts import Prompt, preview
 from ppolm.data.same_text import digest
-from ppolm.data.shapes import shape_of
 from ppolm.embedded.world.rows import Row
 from ppolm.errors import DataError
 from ppolm.measures.words import words

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from ppolm.base_setup.adapter_forms import has_transposed_weights, new_lora_config
 from ppolm.base_setup.load_model import empty_model, find_blocks
-from ppolm.batches.layout import size_in
+from ppolm.batches.packing_cost import size_in
 from ppolm.config import ModelSettings
 from ppolm.embedded import model_path
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ppolm.data.split import ENOUGH_PROMPTS
+from ppolm.data.held_out_split import ENOUGH_PROMPTS
 from ppolm.evaluation.gain import Evaluation, difference_error, gain_of, number_of_prompts
 
 FEW = 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ppolm.data.split import ENOUGH_PROMPTS
+from ppolm.data.held_out_split import ENOUGH_PROMPTS
 from ppolm.evaluation.alarms import Limits, collapse_reasons, degradation_reasons, over_optimisation_reasons
 from ppolm.evaluation.gain import Evaluation, gain_of, number_of_prompts
 from ppolm.measures.intervals import Interval

@@ -20,7 +20,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from ppolm.kernels.attention import MASKED
 from ppolm.kernels.fused_ops import gated, rms_norm, rotate
 from ppolm.kernels.lora_linear import apply_layers
-from ppolm.kernels.stand_in import find, install, standing_in, undo
+from ppolm.kernels.replaced_forward import find, install, standing_in, undo
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,7 @@ from torch.nn import functional
 from transformers.pytorch_utils import Conv1D
 
 from ppolm.kernels.products import converted, current_mode, product_dtype
-from ppolm.kernels.stand_in import find, install, undo
+from ppolm.kernels.replaced_forward import find, install, undo
 
 SAME = 1e-4
 """Disagreement with PEFT, relative to the size of what is compared, that rounding can explain."""

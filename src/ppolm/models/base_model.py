@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ppolm.base_setup import AdapterSet
 from ppolm.batches.arrange import apart, arrange
-from ppolm.batches.layout import Cost
 from ppolm.batches.packing import Answers
+from ppolm.batches.packing_cost import Cost
 from ppolm.batches.sequences import Microbatch, Read, TokenSequences
 
 

@@ -18,9 +18,9 @@ from ppolm.evaluation.measurement import Measurement
 from ppolm.measures.intervals import Interval, cluster_interval
 from ppolm.messages import reason
 from ppolm.ppo_trainer.ppo_trainer import PPOTrainer
+from ppolm.runs.ppo_checkpoint import load_scale_state
 from ppolm.runs.resume import find_best, find_checkpoint
 from ppolm.runs.run_folder import read_run_config
-from ppolm.runs.trainer_state import load_scale_state
 
 
 @dataclass(frozen=True)

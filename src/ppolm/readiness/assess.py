@@ -27,8 +27,8 @@ from ppolm.readiness.measures import (
     share_estimate,
     ties,
 )
+from ppolm.readiness.readiness_report import Mistake, Readiness
 from ppolm.readiness.readiness_verdict import Evidence, judge_readiness
-from ppolm.readiness.report import Mistake, Readiness
 
 Scorer = Callable[[Sequence[Any], Sequence[str]], Sequence[float]]
 """Scores of responses to prompts, on the scale on which σ(s₁ − s₂) is the probability that the first wins."""

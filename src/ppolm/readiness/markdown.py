@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from ppolm.readiness.measures import Estimate
+from ppolm.readiness.readiness_report import Mistake, Readiness
 from ppolm.readiness.readiness_verdict import FEW_PROMPTS
-from ppolm.readiness.report import Mistake, Readiness
 
 ANNOTATORS_SHOWN = 20
 CHOSE_WEIGHTS = "These rows also chose the weights, which flatters a little: others, with --test-data, are stricter."

@@ -7,8 +7,8 @@ from typing import Any
 
 from ppolm.measures.intervals import Interval
 from ppolm.readiness.markdown import measures
+from ppolm.readiness.readiness_report import Readiness
 from ppolm.readiness.readiness_verdict import EXPLOITABLE, SENSITIVE
-from ppolm.readiness.report import Readiness
 
 COLOURS = ("tab:blue", "tab:orange")
 LARGEST_EDIT = 3.0

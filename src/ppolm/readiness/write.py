@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ppolm.readiness.markdown import markdown, summary_lines
 from ppolm.readiness.picture import draw
-from ppolm.readiness.report import Readiness
+from ppolm.readiness.readiness_report import Readiness
 
 
 def write_readiness(folder: Path, readiness: Readiness) -> None:

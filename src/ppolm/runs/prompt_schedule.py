@@ -15,8 +15,8 @@ from torch import Tensor
 
 from ppolm.components import TextGenerator
 from ppolm.config import PPOConfig
+from ppolm.data.held_out_split import ENOUGH_PROMPTS, apart_from, group_by_prompt, hold_out
 from ppolm.data.prompts import Prompt, as_prompts
-from ppolm.data.split import ENOUGH_PROMPTS, apart_from, group_by_prompt, hold_out
 from ppolm.errors import DataError
 
 log = logging.getLogger(__name__)

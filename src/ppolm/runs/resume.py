@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ppolm.config.places import did_you_mean
+from ppolm.config.paths import did_you_mean
 from ppolm.errors import RunFolderError
 from ppolm.runs.run_folder import holds_run, read_run_config
 from ppolm.storage.atomic import standing_folder, standing_names, verify_folder

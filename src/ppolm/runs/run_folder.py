@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from ppolm.config import PPOConfig
-from ppolm.config.places import did_you_mean
+from ppolm.config.paths import did_you_mean
 from ppolm.config.yaml_io import read_yaml
 from ppolm.errors import ConfigError, RunFolderError
 from ppolm.storage.atomic import explained, tidy, verify_folder, write_file, write_folder
 from ppolm.storage.claim import Claim
-from ppolm.storage.consent import seal
+from ppolm.storage.code_consent import seal
 from ppolm.storage.metrics_log import append_line
 from ppolm.token_attribution import SAPairs
 from ppolm.token_attribution.sa_pairs_io import to_parquet

@@ -12,7 +12,7 @@ from typing import Any
 
 from ppolm.components import Trainer
 from ppolm.config import PPOConfig
-from ppolm.config.idle import defaults, without_idle
+from ppolm.config.without_effect import defaults, without_idle
 from ppolm.embedded import reward_path
 from ppolm.errors import ConfigError, RunFolderError, TrainingDivergedError
 from ppolm.evaluation.evaluator import Evaluator
@@ -20,19 +20,19 @@ from ppolm.evaluation.measurement import Measurement
 from ppolm.evaluation.verdict import Convergence, judge, judge_run
 from ppolm.readiness.stored import doubts_about
 from ppolm.rollout.generated_text import sample_rows
+from ppolm.runs.abandoned_steps import keep_best, set_aside
+from ppolm.runs.ppo_checkpoint import load_state, save_state, scale_state
 from ppolm.runs.progress import Progress
 from ppolm.runs.prompt_schedule import plan_prompts
-from ppolm.runs.report import write_report
 from ppolm.runs.results import TrainingResults
 from ppolm.runs.resume import find_checkpoint, run_of
 from ppolm.runs.rollback import Snapshot
 from ppolm.runs.run_folder import IN_USE, RunFolder, read_run_config, tidy_run
-from ppolm.runs.set_aside import keep_best, set_aside
-from ppolm.runs.trainer_state import load_state, save_state, scale_state
+from ppolm.runs.run_report import write_report
 from ppolm.storage.claim import Claim, claim_numbered
 from ppolm.storage.prompt_record import write_held_out, write_trained_on
 from ppolm.storage.refuse_changes import refuse_changes
-from ppolm.storage.stopping import AT_ONCE, Stopped, Stopping
+from ppolm.storage.stop_signals import AT_ONCE, Stopped, Stopping
 
 log = logging.getLogger(__name__)
 

@@ -11,13 +11,13 @@ from types import TracebackType
 from typing import TypeVar
 
 from ppolm.config import RewardConfig, SFTConfig, SupervisedConfig
-from ppolm.config.places import did_you_mean
+from ppolm.config.paths import did_you_mean
 from ppolm.errors import ConfigError, RunFolderError
 from ppolm.storage.atomic import explained, tidy, write_file
 from ppolm.storage.claim import Claim, refuse_claimed
-from ppolm.storage.consent import SEAL_FILE, seal
+from ppolm.storage.code_consent import SEAL_FILE, seal
 from ppolm.storage.refuse_changes import refuse_changes
-from ppolm.storage.stopping import Stopped
+from ppolm.storage.stop_signals import Stopped
 
 SETTINGS: dict[type[SupervisedConfig], str] = {SFTConfig: "sft-settings.yaml", RewardConfig: "reward-settings.yaml"}
 """What an unfinished training was started with, by the command that did."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ppolm.config import ModelSettings
-from ppolm.config.places import anchored
+from ppolm.config.paths import anchored
 from ppolm.config.setting import may_change
 from ppolm.errors import RunFolderError
 

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from ppolm.batches.layout import topics
 from ppolm.batches.packing import Answers
+from ppolm.batches.packing_cost import topics
 from ppolm.batches.sequences import Microbatch
 from ppolm.config import SupervisedConfig
 from ppolm.errors import TrainingDivergedError
@@ -25,7 +25,7 @@ from ppolm.models.base_model import BaseModel
 from ppolm.storage.atomic import explained, write_into
 from ppolm.storage.output_folder import DONE
 from ppolm.storage.prompt_record import write_trained_on
-from ppolm.storage.stopping import AT_ONCE, Stopped, Stopping
+from ppolm.storage.stop_signals import AT_ONCE, Stopped, Stopping
 from ppolm.supervised.checkpoint import (
     load_checkpoint,
     load_precision,
@@ -33,7 +33,7 @@ from ppolm.supervised.checkpoint import (
     save_checkpoint,
     set_random_states,
 )
-from ppolm.supervised.split import batch_groups, split_rows
+from ppolm.supervised.validation_split import batch_groups, split_rows
 from ppolm.training.schedule import learning_rate_factor
 from ppolm.training.updater import Updater
 

@@ -12,7 +12,7 @@ import yaml
 
 from ppolm.cli.main import run as ppolm
 from ppolm.config import PPOConfig, RewardConfig, SFTConfig
-from ppolm.config.places import anchored, did_you_mean
+from ppolm.config.paths import anchored, did_you_mean
 from ppolm.rewards.build import labels
 from ppolm.storage.metrics_log import read_metrics
 from ppolm.supervised.supervised_trainer import SupervisedTrainer

@@ -9,7 +9,7 @@ import torch
 
 from ppolm.batches.packing import Answers
 from ppolm.config import SupervisedConfig
-from ppolm.data.split import Key, apart_from, group_by_prompt, hold_out
+from ppolm.data.held_out_split import Key, apart_from, group_by_prompt, hold_out
 from ppolm.errors import DataError
 
 Row = TypeVar("Row")

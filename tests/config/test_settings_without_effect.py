@@ -14,7 +14,7 @@ from ppolm.cli.main import run as ppolm
 from ppolm.cli.overopt_command import sweep_one
 from ppolm.cli.settings import parse_train
 from ppolm.config import PPOConfig
-from ppolm.config.idle import RULES, defaults, without_idle
+from ppolm.config.without_effect import RULES, defaults, without_idle
 from ppolm.embedded import DEMO
 from ppolm.errors import ConfigError
 from ppolm.ppo_trainer import PPOTrainer

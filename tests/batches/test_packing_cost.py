@@ -15,8 +15,8 @@ from ppolm.base_setup import BaseModelSetup
 from ppolm.base_setup.model_setup import setup_models
 from ppolm.batches import arrange as arrange_module
 from ppolm.batches.arrange import apart, bundled
-from ppolm.batches.layout import PAYS, Cost, apart_cost, bundles, most_together, packed_cost, topics
 from ppolm.batches.packing import Answers
+from ppolm.batches.packing_cost import PAYS, Cost, apart_cost, bundles, most_together, packed_cost, topics
 from ppolm.batches.sequences import Microbatch, TokenSequences
 from ppolm.config import SFTConfig
 from ppolm.supervised import RewardTrainer, SFTTrainer

@@ -14,7 +14,7 @@ from ppolm.cli.main import run as ppolm
 from ppolm.config import PPOConfig, SFTConfig
 from ppolm.config.yaml_io import read_yaml, write_yaml
 from ppolm.errors import ConfigError
-from ppolm.storage.consent import SEAL_FILE, ask_consent, code_of, seal
+from ppolm.storage.code_consent import SEAL_FILE, ask_consent, code_of, seal
 from tests.conftest import PROMPTS
 
 

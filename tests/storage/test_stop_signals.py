@@ -19,7 +19,7 @@ from ppolm.config import PPOConfig
 from ppolm.ppo_trainer import PPOTrainer
 from ppolm.runs.rollback import Snapshot
 from ppolm.storage.metrics_log import read_metrics
-from ppolm.storage.stopping import AT_ONCE, Insisting, Stopped, Stopping
+from ppolm.storage.stop_signals import AT_ONCE, Insisting, Stopped, Stopping
 from ppolm.supervised.supervised_trainer import SupervisedTrainer
 from tests.conftest import PROMPTS, spread
 from tests.runs.test_resume import STATEFUL, assert_same_run
