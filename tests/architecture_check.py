@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM
 from ppolm.base_setup.load_model import find_blocks, find_transformer
 from ppolm.base_setup.model_setup import Models, setup_models
 from ppolm.base_setup.trunk import Trunk, trunk_refusal
-from ppolm.batches import layout
+from ppolm.batches import packing_cost
 from ppolm.batches.sequences import TokenSequences
 from ppolm.config import PPOConfig
 from ppolm.errors import ModelError
@@ -80,7 +80,7 @@ def _compare(models: Models, folder: Path, place: Path) -> Outcome:
     answers = [_tokens(length, 50 + i) for i, length in enumerate((12, 3, 7, 1, 9, 6))]
     alone, shared = TokenSequences(prompts, answers[:4]), TokenSequences([*prompts, *prompts[:2]], answers)
     expected = plain.logprobs(shared)
-    with patch.object(layout, "PAYS", 1e9):  # answers this short are packed only if it is made to look cheap
+    with patch.object(packing_cost, "PAYS", 1e9):  # answers this short are packed only if it is made to look cheap
         return _outcome(models, plain, prompts, alone, shared, expected)
 
 

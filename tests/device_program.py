@@ -20,7 +20,7 @@ from unittest.mock import patch
 import torch
 import transformers
 
-from ppolm.batches import layout
+from ppolm.batches import packing_cost
 from ppolm.cli import generate_command
 from ppolm.config import ModelSettings, PPOConfig, RewardConfig, SFTConfig
 from ppolm.data.examples import Demonstration, Judgement, Preference, Rating, Thumb
@@ -63,7 +63,7 @@ SUPERVISED: Numbers = (
 )
 
 
-layout.PAYS = 1e9  # prompts this short are packed only if it is made to look cheap
+packing_cost.PAYS = 1e9  # prompts this short are packed only if it is made to look cheap
 
 
 class Scenarios:

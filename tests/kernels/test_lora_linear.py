@@ -11,7 +11,7 @@ from peft.tuners.lora import Linear as LoraLayer
 
 from ppolm.base_setup import AdapterSet, BaseModelSetup, new_lora_config
 from ppolm.config import SFTConfig
-from ppolm.kernels import products, stand_in
+from ppolm.kernels import products, replaced_forward
 from ppolm.kernels.cpu_bfloat16 import make_bfloat16_safe
 from ppolm.kernels.lora_linear import Adapted, FusedLoraForward, linears
 from ppolm.kernels.products import ComputeMode
@@ -52,8 +52,8 @@ def run(adapters: AdapterSet) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
 def test_numbers_and_gradients_are_those_of_peft(architecture: str, tmp_path: Path) -> None:
     adapters = with_adapters(make_model_folder(tmp_path, architecture))
     hidden, gradients = run(adapters)
-    assert all(isinstance(stand_in.find(layer), FusedLoraForward) for layer in layers(adapters))
-    stand_in.undo(layers(adapters))  # PEFT's own again
+    assert all(isinstance(replaced_forward.find(layer), FusedLoraForward) for layer in layers(adapters))
+    replaced_forward.undo(layers(adapters))  # PEFT's own again
     expected, expected_gradients = run(adapters)
     assert_rounding(hidden, expected)
     assert gradients.keys() == adapters.parameters("one").keys()

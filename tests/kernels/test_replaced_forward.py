@@ -16,7 +16,7 @@ from ppolm.base_setup.load_model import find_blocks
 from ppolm.base_setup.model_setup import setup_models
 from ppolm.batches.sequences import Microbatch, TokenSequences
 from ppolm.config import SFTConfig
-from ppolm.kernels import stand_in
+from ppolm.kernels import replaced_forward
 from ppolm.kernels.fused_block import FusedBlock, last_block_at
 
 SOURCE = Path(ppolm.__file__).parent
@@ -53,21 +53,21 @@ def test_the_search_finds_every_way_to_do_it(code: str) -> None:
 def test_a_stand_in_is_found_and_undone() -> None:
     layer, x = nn.Linear(3, 3), torch.ones(1, 3)
     own = layer(x)
-    assert stand_in.find(layer) is None
-    stand_in.install(layer, torch.neg)
-    assert stand_in.find(layer) is torch.neg
+    assert replaced_forward.find(layer) is None
+    replaced_forward.install(layer, torch.neg)
+    assert replaced_forward.find(layer) is torch.neg
     assert torch.equal(layer(x), -x)
-    stand_in.undo([layer, layer])
+    replaced_forward.undo([layer, layer])
     assert torch.equal(layer(x), own)
 
 
 def test_a_temporary_one_ends_with_its_block_and_gives_way_to_the_one_before() -> None:
     plain, replaced, x = nn.Linear(3, 3), nn.Linear(3, 3), torch.ones(1, 3)
-    stand_in.install(replaced, torch.neg)
+    replaced_forward.install(replaced, torch.neg)
 
     def interrupted() -> None:
-        with stand_in.standing_in([plain, replaced], stand_in.pass_on):
-            with stand_in.standing_in([plain], torch.exp):
+        with replaced_forward.standing_in([plain, replaced], replaced_forward.pass_on):
+            with replaced_forward.standing_in([plain], torch.exp):
                 assert torch.equal(plain(x), x.exp())
             assert plain(x) is x
             assert replaced(x) is x
@@ -75,8 +75,8 @@ def test_a_temporary_one_ends_with_its_block_and_gives_way_to_the_one_before() -
 
     with pytest.raises(InterruptedPassError):
         interrupted()
-    assert stand_in.find(plain) is None
-    assert stand_in.find(replaced) is torch.neg
+    assert replaced_forward.find(plain) is None
+    assert replaced_forward.find(replaced) is torch.neg
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_an_error_in_the_last_block_leaves_no_positions_behind(setup: BaseModelS
     with pytest.raises(InterruptedPassError):
         setup.wanted_states(ids, batch)
     hook.remove()
-    assert stand_in.find(setup.last_block).positions is None
+    assert replaced_forward.find(setup.last_block).positions is None
     assert torch.equal(setup.hidden_states(ids), whole)
     assert torch.equal(setup.wanted_states(ids, batch), some)
 
@@ -136,7 +136,7 @@ def test_an_error_above_the_trunk_leaves_no_block_skipped(make_config: Any) -> N
     trunk, batch = models.adapters.trunk, one_batch(models.setup)
     assert trunk is not None
     blocks = find_blocks(models.setup.causal_lm)[1]
-    before, forwards = trunk.finish(batch), [stand_in.find(block) for block in blocks]
+    before, forwards = trunk.finish(batch), [replaced_forward.find(block) for block in blocks]
     assert all(isinstance(forward, FusedBlock) for forward in forwards)
     for block in blocks:
         hook = interrupt(block)
@@ -144,5 +144,5 @@ def test_an_error_above_the_trunk_leaves_no_block_skipped(make_config: Any) -> N
         with pytest.raises(InterruptedPassError):
             trunk.finish(batch)
         hook.remove()
-        assert [stand_in.find(block) for block in blocks] == forwards
+        assert [replaced_forward.find(block) for block in blocks] == forwards
     assert torch.equal(trunk.finish(batch), before)

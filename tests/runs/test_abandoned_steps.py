@@ -12,7 +12,7 @@ import pytest
 
 from ppolm.config import PPOConfig
 from ppolm.ppo_trainer import PPOTrainer
-from ppolm.runs import set_aside as module
+from ppolm.runs import abandoned_steps as module
 from ppolm.runs.abandoned_steps import set_aside
 from ppolm.storage.atomic import verify_folder, write_folder
 from ppolm.storage.metrics_log import append_line, read_metrics

@@ -283,3 +283,15 @@ def test_a_reward_model_that_was_stopped_in_its_report_gets_it_by_a_resume(
     assert ppolm(["reward", "--resume", str(output)]) == 0
     assert (output / "readiness.md").is_file()
     assert not updates, "the training itself was over"
+
+
+def test_a_signal_in_the_very_first_moment_is_a_line_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(5)
+
+    monkeypatch.setattr("ppolm.cli.main.prepare_output", interrupted)
+    assert ppolm(["train", "--model-name", "embedded"]) == 130
+    assert "Traceback" not in capsys.readouterr().err

@@ -61,7 +61,6 @@ def run(argv: list[str]) -> int:
         )
         print(usage(), file=sys.stderr)
         return 2
-    prepare_output()
     try:
         with Insisting() as signals:
             return run_command(argv, signals)
@@ -72,6 +71,7 @@ def run(argv: list[str]) -> int:
 def run_command(argv: list[str], signals: Stopping) -> int:
     """The status of a command that exists."""
     try:
+        prepare_output()
         command: Callable[[list[str]], None] = import_module(f"ppolm.cli.{argv[0]}_command").main
         command(argv[1:])
     except BaseException as error:
