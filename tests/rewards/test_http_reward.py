@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -110,7 +111,7 @@ def test_passing_fault_of_an_endpoint_is_retried(endpoint: Endpoint, passing: tu
 
 def test_back_off_doubles_from_one_retry_to_the_next(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
-    monkeypatch.setattr(time, "sleep", waits.append)
+    monkeypatch.setattr(http_reward, "time", SimpleNamespace(sleep=waits.append))  # other threads sleep, too
     monkeypatch.setattr(http_reward, "BACK_OFF", 0.5)
     endpoint.answers = [(503, b"")] * 3 + [GOOD]
     HTTPReward(endpoint.url, 30.0, retries=3)(PROMPTS, RESPONSES)
