@@ -31,7 +31,8 @@ class BaseModel:
     def active(self, trainable: bool | None = None) -> AbstractContextManager[None]:
         """Switch the base to this role inside a ``with``; its parameters require gradients only if ``trainable``.
 
-        None: as it is, if this role is active already, else without gradients.
+        None: as it is, if this role is active already, else without gradients. A backward pass belongs inside, too:
+        once the role is left its parameters require no gradients, and torch would drop theirs without a word.
         """
         return self.adapters.active(self.adapter, trainable)
 
