@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 Row = dict[str, Any]
@@ -121,3 +123,9 @@ SHAPES: dict[str, Any] = {
 def rows_of(name: str, prompts: int) -> list[Row]:
     """Two rows for each of so many prompts."""
     return [row for i in range(prompts) for row in SHAPES[name][0](i)]
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> Path:
+    """A file with these rows, one per line."""
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return path

@@ -17,7 +17,7 @@ from ppolm.supervised import RewardTrainer, SFTTrainer
 from ppolm.supervised.supervised_trainer import SupervisedTrainer
 from tests.closeness import assert_rounding, near
 from tests.conftest import PROMPTS
-from tests.supervised.test_supervised import DEMONSTRATIONS, PREFERENCES
+from tests.supervised.small_trainings import DEMONSTRATIONS, PREFERENCES
 from tests.tiny_models import ARCHITECTURES, make_model_folder
 
 MakeConfig = Callable[..., PPOConfig]

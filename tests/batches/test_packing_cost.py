@@ -189,7 +189,7 @@ def test_everything_that_packs_asks_the_same_function(
         return most_together(groups, budget, read, cost)
 
     monkeypatch.setattr(arrange_module, "most_together", watch)
-    from tests.supervised.test_supervised import DEMONSTRATIONS, PREFERENCES
+    from tests.supervised.small_trainings import DEMONSTRATIONS, PREFERENCES
 
     settings: dict[str, Any] = {"model_name": str(model_folder), "lora_r": 4, "device": "cpu"}
     sft = SFTTrainer(SFTConfig(**settings), DEMONSTRATIONS)

@@ -21,8 +21,7 @@ from ppolm.storage.prompt_record import read_held_out, read_trained_on
 from ppolm.supervised import RewardTrainer, SFTTrainer
 from ppolm.supervised.supervised_trainer import SupervisedTrainer
 from tests.conftest import spread
-from tests.data.test_public_shapes import write
-from tests.public_shapes import SHAPES, chat, rows_of
+from tests.public_shapes import SHAPES, chat, rows_of, write
 
 PROMPTS = 40
 JUDGED = [name for name in SHAPES if SHAPES[name][1] != "demonstrations"]

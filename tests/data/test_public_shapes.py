@@ -15,7 +15,7 @@ from ppolm.data.load_rows import load_demonstrations, load_judgements, load_prom
 from ppolm.data.prompts import Prompt, as_prompt
 from ppolm.data.read_rows import MOST_ENTRIES, DatasetName, read_rows
 from ppolm.errors import DataError
-from tests.public_shapes import SHAPES, chat, rows_of, transcript
+from tests.public_shapes import SHAPES, chat, rows_of, transcript, write
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -147,8 +147,3 @@ def test_a_folder_that_leads_into_itself_is_looked_through_once(tmp_path: Path) 
     (tmp_path / "again").symlink_to(tmp_path)
     write(tmp_path / "train.jsonl", [{"prompt": "a"}])
     assert [row for _, row in read_rows(str(tmp_path))] == [{"prompt": "a"}]
-
-
-def write(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    return path

@@ -17,7 +17,7 @@ from ppolm.ppo_trainer import PPOTrainer
 from ppolm.supervised import RewardTrainer
 from tests.closeness import near
 from tests.conftest import PROMPTS
-from tests.supervised.test_supervised import PREFERENCES, QUICK
+from tests.supervised.small_trainings import PREFERENCES, QUICK
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from ppolm.reward_kl import KLDivergence, RewardAdjuster
 from ppolm.state import State
 from ppolm.storage.state_files import copied, load_states, save_states
 from tests.conftest import PROMPTS, spread
-from tests.runs.test_resume import numbers
+from tests.runs.compared_runs import numbers
 from tests.table_cases import full_table
 
 MakeConfig = Callable[..., PPOConfig]

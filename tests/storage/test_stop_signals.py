@@ -22,8 +22,8 @@ from ppolm.storage.metrics_log import read_metrics
 from ppolm.storage.stop_signals import AT_ONCE, Insisting, Stopped, Stopping
 from ppolm.supervised.supervised_trainer import SupervisedTrainer
 from tests.conftest import PROMPTS, spread
-from tests.runs.test_resume import STATEFUL, assert_same_run
-from tests.supervised.test_supervised_resume import trainer as supervised
+from tests.runs.compared_runs import STATEFUL, assert_same_run
+from tests.supervised.small_trainings import trainer as supervised
 
 MakeConfig = Callable[..., PPOConfig]
 MANY_PROMPTS = [f"{prompt} {number}" for prompt in PROMPTS for number in range(3)]
@@ -253,7 +253,7 @@ def test_a_signal_that_a_library_swallows_is_repeated(monkeypatch: pytest.Monkey
 def test_a_reward_model_that_was_stopped_in_its_report_gets_it_by_a_resume(
     model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from tests.supervised.test_supervised_resume import PREFERENCES, flags
+    from tests.supervised.small_trainings import PREFERENCES, flags
 
     rows = tmp_path / "rows.jsonl"
     lines = [

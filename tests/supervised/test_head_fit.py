@@ -14,8 +14,7 @@ from ppolm.models.scalar_head import ScalarHead
 from ppolm.supervised import RewardTrainer
 from ppolm.supervised.head_fit import PENALTIES, fit_head
 from tests.closeness import near
-from tests.supervised.test_reward_training import RATINGS, THUMBS
-from tests.supervised.test_supervised import PREFERENCES, QUICK
+from tests.supervised.small_trainings import PREFERENCES, QUICK, RATINGS, THUMBS
 
 
 def pairs(rows: int, noise: float, seed: int) -> tuple[torch.Tensor, Any]:

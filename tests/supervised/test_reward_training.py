@@ -11,23 +11,13 @@ import torch
 
 from ppolm.base_setup.model_setup import setup_models
 from ppolm.config import PPOConfig, RewardConfig, SFTConfig
-from ppolm.data.examples import Demonstration, Judgement, Preference, Rating, Thumb
+from ppolm.data.examples import Demonstration, Judgement, Preference
 from ppolm.data.prompts import Prompt
 from ppolm.errors import ConfigError, DataError
 from ppolm.supervised import RewardTrainer, SFTTrainer
 from tests.closeness import assert_rounding, near
-from tests.supervised.test_supervised import DEMONSTRATIONS, PREFERENCES, QUICK, sequences_of
+from tests.supervised.small_trainings import DEMONSTRATIONS, PREFERENCES, QUICK, RATINGS, THUMBS, sequences_of
 
-RATINGS: list[Judgement] = [
-    Rating(Prompt(f"Rate {number}:"), f" {word} {number}", score)
-    for number in range(30)
-    for word, score in (("kind", 9.0), ("rude", 2.0))
-]
-THUMBS: list[Judgement] = [
-    Thumb(Prompt(f"Rate {number}:"), f" {word} {number}", liked)
-    for number in range(30)
-    for word, liked in (("kind", True), ("rude", False))
-]
 HELD_OUT = [Preference(Prompt(f"Be good {number}:"), f" good {number}", f" bad {number}") for number in range(12)]
 
 

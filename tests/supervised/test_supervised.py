@@ -13,25 +13,13 @@ import torch
 from ppolm.base_setup import BaseModelSetup
 from ppolm.base_setup.model_setup import setup_models
 from ppolm.config import PPOConfig, RewardConfig, SFTConfig
-from ppolm.data.examples import Demonstration, Preference
+from ppolm.data.examples import Demonstration
 from ppolm.data.load_rows import load_demonstrations, load_judgements
 from ppolm.data.prompts import Prompt
 from ppolm.errors import DataError
 from ppolm.supervised import RewardTrainer, SFTTrainer
 from tests.closeness import assert_all_rounding, near
-
-QUICK: dict[str, Any] = {
-    "lora_r": 4,
-    "lora_alpha": 8,
-    "lora_dropout": 0.0,
-    "batch_size": 8,
-    "learning_rate": 1e-2,
-    "num_epochs": 4,
-    "eval_every": 4,
-    "device": "cpu",
-}
-DEMONSTRATIONS = [Demonstration(Prompt(f"Say yes {number}:"), " yes") for number in range(40)]
-PREFERENCES = [Preference(Prompt(f"Be kind {number}:"), f" kind {number}", f" rude {number}") for number in range(40)]
+from tests.supervised.small_trainings import DEMONSTRATIONS, PREFERENCES, QUICK, sequences_of
 
 
 def sft(model: Path, **changes: Any) -> SFTTrainer:
@@ -40,10 +28,6 @@ def sft(model: Path, **changes: Any) -> SFTTrainer:
 
 def reward(model: Path, **changes: Any) -> RewardTrainer:
     return RewardTrainer(RewardConfig(model_name=str(model), **QUICK | changes), PREFERENCES)
-
-
-def sequences_of(trainer: RewardTrainer) -> list[torch.Tensor]:
-    return [torch.cat([row.tokens.prompt, answer]) for row in trainer.rows for answer in row.tokens.answers]
 
 
 @pytest.mark.parametrize("train", ["adapter", "all"])

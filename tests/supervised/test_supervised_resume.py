@@ -11,20 +11,12 @@ import torch
 
 from ppolm.base_setup import device
 from ppolm.cli.main import run
-from ppolm.config import RewardConfig, SFTConfig
+from ppolm.config import RewardConfig
 from ppolm.errors import RunFolderError
 from ppolm.storage.output_folder import CHECKPOINT, SETTINGS
-from ppolm.supervised import RewardTrainer, SFTTrainer
+from ppolm.supervised import RewardTrainer
 from ppolm.supervised.supervised_trainer import SupervisedTrainer
-from tests.supervised.test_supervised import DEMONSTRATIONS, PREFERENCES, QUICK
-
-SLOW = QUICK | {"num_epochs": 2, "eval_every": 3, "checkpoint_every": 4, "lora_dropout": 0.2, "batch_size": 5}
-
-
-def trainer(kind: str, model: Path, **changes: Any) -> SupervisedTrainer[Any]:
-    if kind == "sft":
-        return SFTTrainer(SFTConfig(model_name=str(model), **SLOW | changes), DEMONSTRATIONS)
-    return RewardTrainer(RewardConfig(model_name=str(model), **SLOW | changes), PREFERENCES)
+from tests.supervised.small_trainings import PREFERENCES, SLOW, flags, trainer
 
 
 def interrupt(training: SupervisedTrainer[Any], after: int, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,14 +92,6 @@ def rows(tmp_path: Path) -> Path:
     lines = [{"prompt": row.prompt.content, "chosen": row.chosen, "rejected": row.rejected} for row in PREFERENCES]
     path.write_text("\n".join(map(json.dumps, lines)))
     return path
-
-
-def flags(model: Path, rows: Path, output: Path, **changes: Any) -> list[str]:
-    settings = SLOW | {"model_name": model, "data": rows, "output": output} | changes
-    return [
-        "reward",
-        *(part for name, value in settings.items() for part in (f"--{name.replace('_', '-')}", str(value))),
-    ]
 
 
 def test_the_command_resumes_its_own_folder_and_refuses_other_settings(

@@ -70,3 +70,13 @@ def test_folders_of_tests_are_rooms_and_no_file_is_too_long_to_read() -> None:
     folders = {file.parent.relative_to(ROOT / "tests").as_posix() for file in files}
     assert folders <= {*ROOMS, "whole"}, "a folder has the name of the room whose promises it protects"
     assert [file.name for file in files if len(file.read_text(encoding="utf-8").splitlines()) > 400] == []
+
+
+def test_no_test_file_needs_another_one() -> None:
+    """What several files need stands in a helper: then each can be read, moved and run alone."""
+    needing = {
+        file.name: found
+        for file in (ROOT / "tests").rglob("*.py")
+        if (found := re.findall(r"^\s*from (tests\.[\w.]*test_\w+) import", file.read_text(), re.MULTILINE))
+    }
+    assert needing == {}
