@@ -30,7 +30,7 @@ from ppolm.embedded.world.gold import preference_row
 from ppolm.embedded.world.rows import NOISE
 from ppolm.embedded.world.summaries import reference_summary
 from ppolm.embedded.world.tokenizer import make_tokenizer
-from ppolm.models.full_model import FullModel
+from ppolm.models.full_finetune_model import FullFinetuneModel
 from ppolm.names import EMBEDDED
 from ppolm.rollout.generator import Generator
 from ppolm.rollout.sampling import Sampling
@@ -161,7 +161,7 @@ def preferences(model: Path, count: int, split: str, noise: float) -> list[Prefe
 def sample_twice(model: Path, posts: Sequence[Post]) -> list[tuple[str, str]]:
     """Two summaries of each post by the SFT model."""
     setup = BaseModelSetup(SFTConfig(model_name=str(model), device="cpu"))
-    role = FullModel(AdapterSet(setup))
+    role = FullFinetuneModel(AdapterSet(setup))
     texts, _ = Generator(role, setup, Sampling(48), seed=BUILD_SEED, samples_per_prompt=2).generate(
         [post.text for post in posts]
     )

@@ -17,7 +17,7 @@ from ppolm.base_setup.load_model import find_blocks
 from ppolm.base_setup.model_setup import Models, setup_models
 from ppolm.batches.sequences import TokenSequences
 from ppolm.config import PPOConfig, SFTConfig
-from ppolm.models.full_model import FullModel
+from ppolm.models.full_finetune_model import FullFinetuneModel
 from ppolm.ppo_trainer import PPOTrainer
 from ppolm.rollout.sampling import Sampling
 from tests.conftest import PROMPTS, spread
@@ -233,7 +233,7 @@ def test_a_role_that_is_active_already_is_not_switched_to(
 
 def test_a_whole_model_trains_only_where_it_says_so(model_folder: Path) -> None:
     setup = BaseModelSetup(SFTConfig(model_name=str(model_folder), device="cpu"))
-    model = FullModel(AdapterSet(setup))
+    model = FullFinetuneModel(AdapterSet(setup))
     whole: nn.Module = setup.causal_lm
 
     def trains() -> set[bool]:

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from ppolm.data.same_text import prompt_numbers
 from ppolm.measures.intervals import cluster_interval, mean_interval, statistic_interval
 from ppolm.measures.words import words
+from ppolm.readiness.accuracy import calibration, correct, distribution, ties
 from ppolm.readiness.correlations import auc, partial_spearman, pearson, ranks, spearman
 from ppolm.readiness.edits import EDITS, PADDING, edit_report
 from ppolm.readiness.length import balancing_weights, length_report, matched_pairs
-from ppolm.readiness.measures import calibration, correct, distribution, ties
 from tests.readiness.scorers import array, pairs
 
 # Intervals by prompt

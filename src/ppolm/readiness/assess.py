@@ -14,10 +14,7 @@ from ppolm.data.same_text import prompt_numbers
 from ppolm.errors import DataError, RewardError
 from ppolm.measures.intervals import Rows
 from ppolm.measures.words import words
-from ppolm.readiness.correlations import RatingReport, ThumbReport, rating_report, thumb_report
-from ppolm.readiness.edits import EDITS, EditReport, edit_report
-from ppolm.readiness.length import length_report
-from ppolm.readiness.measures import (
+from ppolm.readiness.accuracy import (
     Array,
     Estimate,
     calibration,
@@ -27,6 +24,9 @@ from ppolm.readiness.measures import (
     share_estimate,
     ties,
 )
+from ppolm.readiness.correlations import RatingReport, ThumbReport, rating_report, thumb_report
+from ppolm.readiness.edits import EDITS, EditReport, edit_report
+from ppolm.readiness.length import length_report
 from ppolm.readiness.readiness_report import Mistake, Readiness
 from ppolm.readiness.readiness_verdict import Evidence, judge_readiness
 

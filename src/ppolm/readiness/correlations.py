@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppolm.measures.intervals import Clusters, statistic_interval
-from ppolm.readiness.measures import Array, Estimate, as_estimate
+from ppolm.readiness.accuracy import Array, Estimate, as_estimate
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppolm.measures.intervals import Clusters
-from ppolm.readiness.measures import Array, Estimate, estimate
+from ppolm.readiness.accuracy import Array, Estimate, estimate
 
 PADDING = " That is really all there is to say about it, more or less."
 """A sentence that fits after anything and says nothing."""

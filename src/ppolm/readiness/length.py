@@ -9,7 +9,7 @@ import numpy as np
 
 from ppolm.measures.intervals import Clusters, Rows
 from ppolm.measures.words import words
-from ppolm.readiness.measures import Array, Estimate, correct, estimate, share_estimate
+from ppolm.readiness.accuracy import Array, Estimate, correct, estimate, share_estimate
 
 UNITS: dict[str, Callable[[str], int]] = {"words": lambda text: len(words(text)), "characters": len}
 

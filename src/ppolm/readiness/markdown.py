@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from ppolm.readiness.measures import Estimate
+from ppolm.readiness.accuracy import Estimate
 from ppolm.readiness.readiness_report import Mistake, Readiness
 from ppolm.readiness.readiness_verdict import FEW_PROMPTS
 

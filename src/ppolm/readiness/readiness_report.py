@@ -7,10 +7,10 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from ppolm.readiness.accuracy import Calibration, Distribution, Estimate, Ties
 from ppolm.readiness.correlations import RatingReport, ThumbReport
 from ppolm.readiness.edits import EditReport
 from ppolm.readiness.length import LengthReport
-from ppolm.readiness.measures import Calibration, Distribution, Estimate, Ties
 from ppolm.readiness.readiness_verdict import Reason, Status
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from ppolm.readiness.accuracy import Calibration, Estimate
 from ppolm.readiness.correlations import RatingReport, ThumbReport
 from ppolm.readiness.edits import INVISIBLE, EditReport
 from ppolm.readiness.length import LengthReport
-from ppolm.readiness.measures import Calibration, Estimate
 
 FEW_PROMPTS = 20
 """Held-out prompts below which nothing can be shown: a bootstrap of a handful of prompts is far too sure of itself."""

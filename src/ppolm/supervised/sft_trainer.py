@@ -14,7 +14,7 @@ from ppolm.batches.packing import Answers
 from ppolm.batches.sequences import Microbatch
 from ppolm.config import SFTConfig
 from ppolm.data.examples import Demonstration
-from ppolm.models.full_model import FullModel
+from ppolm.models.full_finetune_model import FullFinetuneModel
 from ppolm.models.language_model import LanguageModel
 from ppolm.supervised.supervised_trainer import SupervisedTrainer
 from ppolm.supervised.tokens import encode_rows
@@ -42,7 +42,7 @@ class SFTTrainer(SupervisedTrainer[Demonstrated]):
         setup = BaseModelSetup(config)
         adapters = AdapterSet(setup)
         if config.train == "all":
-            model: LanguageModel = FullModel(adapters)
+            model: LanguageModel = FullFinetuneModel(adapters)
         else:
             with torch.random.fork_rng():
                 torch.manual_seed(config.seed)

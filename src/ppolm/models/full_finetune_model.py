@@ -12,7 +12,7 @@ from ppolm.base_setup import AdapterSet
 from ppolm.models.language_model import LanguageModel
 
 
-class FullModel(LanguageModel):
+class FullFinetuneModel(LanguageModel):
     """The base itself, without adapters. PPO never uses it: there the base is frozen."""
 
     def __init__(self, adapters: AdapterSet) -> None:
