@@ -1,0 +1,1 @@
+"""The page over run folders and the feedback store, in the browser."""
