@@ -19,10 +19,12 @@ from ppolm.readiness.stored import LONGEST_TEXT, stored_readiness
 
 @pytest.fixture(scope="module")
 def report() -> dict[str, Any]:
-    rows = [
-        Preference(Prompt(f"prompt {i}"), "yes " * (i % 7 + 2), "no " * (i % 5 + 1), annotator="A") for i in range(40)
-    ]
-    return assess(rows, lambda prompts, texts: [len(text) % 11 / 10 for text in texts]).to_dict()
+    def rule(_: Any, texts: list[str]) -> list[float]:
+        return [len(text) % 11 / 10 for text in texts]
+
+    pairs = [("yes " * (i % 7 + 2), "no " * (i % 5 + 1)) for i in range(40)]
+    rows = [Preference(Prompt(f"prompt {i}"), *pair, annotator="A") for i, pair in enumerate(pairs)]
+    return assess(rows, rule).to_dict()
 
 
 def put(folder: Path, report: Any) -> Path:
@@ -69,7 +71,8 @@ def test_a_damaged_part_is_a_gap_and_the_rest_is_there(report: dict[str, Any], t
 
 def test_texts_and_lists_without_end_are_cut(report: dict[str, Any], tmp_path: Path) -> None:
     large = copy.deepcopy(report)
-    large["reasons"] = [{"status": "weak", "about": "rows", "text": "x" * 100_000}] * 3_000
+    long = {"status": "weak", "about": "rows", "text": "x" * 100_000}
+    large["reasons"] = [long, *[{**long, "text": "short"}] * 3_000]
     large["rows"] = {f"kind {i}": i for i in range(5_000)}
     found = stored_readiness(put(tmp_path, large)).report
     assert found is not None
