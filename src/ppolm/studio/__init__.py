@@ -1,1 +1,1 @@
-"""The page over run folders and the feedback store, in the browser."""
+"""The pages in a browser: runs, tokens, judging. Reads run folders, writes only the feedback store."""
