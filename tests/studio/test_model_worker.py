@@ -71,6 +71,7 @@ def test_policy_and_reference_answer_with_the_settings_of_the_run(server: Server
         shown = "".join(answer["pieces"])
         assert shown.startswith(answer["text"])
         assert (shown == answer["text"]) is not answer["ended"], "the end is a piece of its own"
+        assert answer["special"] == ([len(answer["pieces"]) - 1] if answer["ended"] else [])
         for policy, reference, kl in zip(*(answer[column] for column in COLUMNS), strict=True):
             assert kl == pytest.approx(policy - reference, abs=1e-6)
     assert sum(map(abs, result["policy"]["kl"])) > 0.01, "the policy has moved"

@@ -140,8 +140,8 @@ def test_more_than_can_wait_is_refused_at_once() -> None:
 def test_a_request_that_is_too_large_is_refused_before_anything_is_started() -> None:
     async def work() -> None:
         workers = ModelWorkers()
-        with pytest.raises(ModelProcessError, match=r"at most 1,048,576 are allowed.* Shorten"):
-            await workers.ask(scripted(), {"prompt": "x" * 2_000_000})
+        with pytest.raises(ModelProcessError, match=r"at most 4,194,304 are allowed.* Shorten"):
+            await workers.ask(scripted(), {"prompt": "x" * 5_000_000})
         with pytest.raises(ModelProcessError, match="cannot be written as JSON"):
             await workers.ask(scripted(), {"temperature": float("nan")})
         assert all(model["pid"] is None for model in workers.loaded())

@@ -37,6 +37,8 @@ class Answer:
     pieces: Sequence[str]
     """The text of each token, special ones included."""
     token_ids: Sequence[int]
+    special: Sequence[int]
+    """Positions of tokens that are no text, such as the end."""
     columns: Mapping[str, Sequence[float]]
     """``COLUMNS``, a number per token."""
 
@@ -88,8 +90,8 @@ class SideBySide:
         pairs = add_kl_to_sa_pairs(scorer.extract_pairs(texts, logprobs), self.config.kl_estimator)
         columns = {name: pairs.column(name).tolist() for name in COLUMNS}
         split = len(texts[0].token_ids)
-        policy = _answer(texts[0], {name: numbers[:split] for name, numbers in columns.items()})
-        reference = _answer(texts[1], {name: numbers[split:] for name, numbers in columns.items()})
+        policy = self._answer(texts[0], {name: numbers[:split] for name, numbers in columns.items()})
+        reference = self._answer(texts[1], {name: numbers[split:] for name, numbers in columns.items()})
         ids = texts[0].prompt_ids
         read = self.setup.tokenizer.decode_prompt(ids)
         return Answers(asked, read, len(ids), sampling, policy, reference)
@@ -105,6 +107,7 @@ class SideBySide:
             )
         return dataclasses.replace(sampling, max_new_tokens=context - tokens)
 
-
-def _answer(text: GeneratedText, columns: Mapping[str, Sequence[float]]) -> Answer:
-    return Answer(str(text), text.ended, text.tokens, text.token_ids, columns)
+    def _answer(self, text: GeneratedText, columns: Mapping[str, Sequence[float]]) -> Answer:
+        marks = {*self.setup.tokenizer.tokenizer.all_special_ids, *self.setup.tokenizer.eos_ids}
+        special = [at for at, token in enumerate(text.token_ids) if token in marks]
+        return Answer(str(text), text.ended, text.tokens, text.token_ids, special, columns)

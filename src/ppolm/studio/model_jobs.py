@@ -178,6 +178,7 @@ def as_json(answer: Answer) -> dict[str, Any]:
         "ended": answer.ended,
         "pieces": list(answer.pieces),
         "token_ids": list(answer.token_ids),
+        "special": list(answer.special),
         **columns,
     }
 

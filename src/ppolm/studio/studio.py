@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ppolm.studio.model_workers import ModelWorkers
 from ppolm.studio.visitors import Keys
 from ppolm.studio.workspace import Workspace
 
@@ -19,3 +20,5 @@ class Studio:
     port: int = 0
     host: str = "127.0.0.1"
     """The address it listens on. On another than this machine's own, annotators may come, who only judge."""
+    models: ModelWorkers = field(default_factory=ModelWorkers)
+    """Models that somebody asked for, in processes of their own; they end with the server."""

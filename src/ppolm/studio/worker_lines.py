@@ -12,9 +12,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-LARGEST_REQUEST = 1 << 20
+LARGEST_REQUEST = 4 << 20
+"""Bytes of a line: what a page may send, with every letter written as a code."""
 LARGEST_REPLY = 8 << 20
-"""Bytes of a line: two answers of 2,048 tokens with their numbers take a tenth of it."""
+"""Two answers of 2,048 tokens with their numbers take a tenth of it."""
 
 
 class LineError(ValueError):
