@@ -20,6 +20,7 @@ import json, os, sys, time
 sys.stderr.write("loading\\n"); sys.stderr.flush()
 def say(**message): sys.stdout.write(json.dumps(message) + "\\n"); sys.stdout.flush()
 def work(number, ask):
+    if ask.get("prompt") == "sleep": time.sleep(60)
     if ask.get("do") == "die": sys.stderr.write("no room \\x1b[31mleft\\n"); sys.stderr.flush(); os._exit(3)
     if ask.get("do") == "sleep": time.sleep(ask["seconds"])
     if ask.get("do") == "flood": sys.stdout.write("x" * 9_000_000 + "\\n"); sys.stdout.flush()
@@ -43,7 +44,12 @@ class Scripted(ModelChoice):
 
     def command(self, device: str) -> list[str]:  # noqa: ARG002
         """What starts it."""
-        return [sys.executable, "-c", SCRIPTED.replace("{start}", self.start)]
+        return scripted_command(self.start)
+
+
+def scripted_command(start: str = "well") -> list[str]:
+    """What starts the script."""
+    return [sys.executable, "-c", SCRIPTED.replace("{start}", start)]
 
 
 def scripted(name: str = "one", start: str = "well") -> Scripted:
@@ -61,7 +67,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def train_tiny_run(folder: Path) -> Path:
-    """A run of the embedded model: its best policy is the untrained one, its checkpoint moved far from it."""
+    """A run of the embedded model whose last policy has moved far from the reference."""
     from ppolm.config import PPOConfig
     from ppolm.ppo_trainer import PPOTrainer
     from tests.conftest import spread
@@ -79,7 +85,8 @@ def train_tiny_run(folder: Path) -> Path:
         value_learning_rate=1e-3,
         temperature=0.9,
         lora_r=4,
-        eval_every=0,
+        eval_every=2,
+        eval_fraction=0.25,
         checkpoint_every=2,
         tensorboard=False,
         device="cpu",

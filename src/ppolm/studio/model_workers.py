@@ -38,7 +38,8 @@ class ModelWorkers:
         self._tasks: set[asyncio.Task[None]] = set()
         self._door = asyncio.Lock()
         self._freed = asyncio.Event()
-        self._count = 0
+        self.pending = 0
+        """Requests that wait or are worked on."""
         self._closed = False
 
     async def ask(self, choice: ModelChoice, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -46,9 +47,9 @@ class ModelWorkers:
 
         Raises ModelProcessError with a sentence. If the caller is cancelled, so is the model's work.
         """
-        if self._count >= self.waiting:
-            raise ModelsBusyError(f"{self._count} requests to models are waiting already. Try again in a moment.")
-        self._count += 1
+        if self.pending >= self.waiting:
+            raise ModelsBusyError(f"{self.pending} requests to models are waiting already. Try again in a moment.")
+        self.pending += 1
         try:
             async with self._door:  # asyncio's locks are fair: first come, first served
                 worker = await self._free_worker(choice)
@@ -61,7 +62,7 @@ class ModelWorkers:
                 self._background(self._interrupt(worker, task))
                 raise
         finally:
-            self._count -= 1
+            self.pending -= 1
 
     async def _free_worker(self, choice: ModelChoice) -> WorkerProcess:
         """A process for this model that does nothing else; waits until there is one."""

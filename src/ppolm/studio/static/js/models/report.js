@@ -26,7 +26,7 @@ export function verdictPanel(report) {
   const rows = report.rows ?? {};
   const counts = [["pairs", "held-out pairs"], ["ties", "ties"], ["scores", "scores"], ["thumbs", "thumbs"]].filter(([kind]) => rows[kind]).map(([kind, name]) => `${rows[kind]} ${name}`);
   return h("section", { class: "panel verdict" },
-    h("div", { class: "line" }, h("h2", {}, "Verdict"), readinessBadge(report.verdict)),
+    h("h2", {}, report.verdict ? `Why it is ${report.verdict}` : "Why"),
     h("ul", { class: "reasons" }, reasons.map((one) => h("li", { class: KINDS[one.status] ?? "" }, h("span", { class: "about" }, one.about ?? ""), h("span", {}, one.text)))),
     h("p", { class: "soft small" }, `Measured on ${counts.join(", ") || "rows that are not told"}${rows.prompts ? ` of ${rows.prompts} prompts` : ""}. Brackets hold 95 % intervals, by prompt.`,
       report.chose_weights ? " These rows also chose the weights, which flatters a little; --test-data with others is stricter." : ""));
@@ -112,13 +112,20 @@ function tiesPanel(ties) {
     table(["mean score difference", "value"], [[`${ties.count} ties`, num(ties.difference, 3)], ["pairs that people decided", num(ties.decided_difference, 3)]]));
 }
 
+/** A prompt as it was written: the report quotes it on one line. */
+function unquoted(text) {
+  if (!/^(['"]).*\1$/s.test(text)) return text;
+  const marks = { n: "\n", t: "\t" };
+  return text.slice(1, -1).replace(/\\([nt'"\\])/g, (_, mark) => marks[mark] ?? mark);
+}
+
 function mistakesPanel(mistakes) {
   const known = (mistakes ?? []).filter((one) => one?.chosen !== null && one?.rejected !== null && one);
   if (!known.length) return null;
   const answer = (title, text, score, kind) => h("div", { class: `mistake-answer ${kind}` }, h("div", { class: "line" }, h("b", {}, title), h("span", { class: "soft numbers" }, `score ${num(score, 3)}`)), h("div", { class: "text" }, text));
   return panel("Worst mistakes", "Pairs in which the model is surest of the opposite of what people said.",
     known.map((one, i) => h("details", { open: i === 0 }, h("summary", {}, `${percent(one.confidence)} sure of the wrong one${one.annotator ? `, annotator ${one.annotator}` : ""}`),
-      h("p", { class: "text soft small mistake-prompt" }, one.prompt ?? ""),
+      h("p", { class: "text soft small mistake-prompt" }, unquoted(one.prompt ?? "")),
       h("div", { class: "two" }, answer("People chose", one.chosen, one.chosen_score, "people"), answer("The model chose", one.rejected, one.rejected_score, "model")))));
 }
 
@@ -127,13 +134,18 @@ function trainingPanel(training, about) {
     ["validation rows", training.validation_rows], ["kept: update", training.best_step], ["folder", about.folder]].filter(([, value]) => value !== null && value !== undefined && value !== "");
   const history = training.validation;
   const series = [["loss", "validation loss"], ["training_loss", "training loss"], ["accuracy", "accuracy"]].map(([name, title]) => ({ name: title, x: history.map((row) => row.step), y: history.map((row) => row[name]) }))
-    .filter((one) => one.y.some((value) => value !== null));
+    .filter((one) => one.y.filter((value) => value !== null).length > 1);
   return panel("Training", null, h("table", {}, h("tbody", {}, rows.map(([name, value]) => h("tr", {}, h("th", { scope: "row" }, name), h("td", { class: "text mono" }, String(value)))))),
     history.length > 1 ? curves(series, "Loss and accuracy during training") : null);
 }
 
-/** The whole report as a list of panels; `about` is what the server says of the reward model. */
+/** The whole report; `about` is what the server says of the reward model. */
 export function reportPanels(about) {
+  const { report } = about;
+  return h("div", { class: "reports" }, h("div", { class: "columns" }, chartPanels(about)), report ? mistakesPanel(report.mistakes) : null);
+}
+
+function chartPanels(about) {
   const { report, training } = about;
   if (!report) return [trainingPanel(training, about)];
   const calibrated = report.calibration;
@@ -143,6 +155,6 @@ export function reportPanels(about) {
     calibrated ? panel("Calibration", `Expected calibration error ${num(calibrated.ece, 3)}; a calibrated model stays below ${num(calibrated.ece_by_chance, 3)} on 95 % of such samples. Confidence minus accuracy: ${signed(calibrated.overconfidence)}.`,
       calibration(calibrated.buckets ?? [], "Calibration")) : null,
     editsPanel(report.edits), scoresPanel(report.distribution), lengthPanel(report.length), tiesPanel(report.ties), agreementPanel(report.agreement), trainingPanel(training, about),
-  ].filter(Boolean).concat(mistakesPanel(report.mistakes) ?? []);
+  ];
 }
 

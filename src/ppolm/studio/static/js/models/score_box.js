@@ -5,7 +5,7 @@ import { num, percent, signed } from "../format.js";
 import { Colored, scaleBar, sharedScale } from "./colored.js";
 import { readMessages } from "./long_view.js";
 import { PromptBox } from "./prompt_box.js";
-import { escapes, onSubmit, problemBox, Waiting } from "./waiting.js";
+import { escapes, onSubmit, problemBox, unloadButton, Waiting } from "./waiting.js";
 
 export const DEFAULTS = { prompt: "", messages: "", a: "", b: "", two: "", unit: "sentence" };
 const UNITS = [["", "nothing"], ["sentence", "each sentence"], ["token", "each token"]];
@@ -29,7 +29,7 @@ export class ScoreBox {
     this.button = h("button", { type: "button", class: "main", onclick: () => this.ask() }, "Score");
     this.note = h("p", { class: "soft small" });
     this.answers = h("div", { class: "two" });
-    this.results = h("div", {});
+    this.results = h("div", {}, h("p", { class: "soft hint" }, "The score will stand here, with its change for every piece that is left out. The model is loaded when you first ask, in a process of its own."));
     this.node = h("div", {}, h("section", { class: "panel" }, this.prompt.node, this.answers,
       h("div", { class: "line score-line" }, this.button, h("label", { title: "The score is computed again without it" }, "leave out, one after the other,", this.unit), h("label", {}, this.two, "compare with a second answer"), this.waiting.node), this.note), this.results);
     escapes(this.waiting);
@@ -100,7 +100,8 @@ export class ScoreBox {
       scale ? scaleBar(scale, "falls without it", "rises without it") : null,
       h("span", { class: "soft small right" }, "0 is an average reference answer, 1 a standard deviation above it.")),
       wins === null ? null : this.comparison(wins),
-      h("div", { class: "two" }, answers.map((one, i) => this.scored(one, unit, scale, answers.length === 1 ? "Answer" : ["First answer", "Second answer"][i]))));
+      h("div", { class: "two" }, answers.map((one, i) => this.scored(one, unit, scale, answers.length === 1 ? "Answer" : ["First answer", "Second answer"][i]))),
+      h("p", { class: "soft small numbers" }, `${num(this.result.seconds, 2)} s. `, unloadButton()));
   }
 
   comparison(wins) {

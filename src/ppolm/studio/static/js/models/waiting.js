@@ -1,6 +1,6 @@
 // Asking a model: it may have to be loaded first, so what happens is said, and it can be cancelled.
-import { get, post } from "../api.js";
-import { fill, h } from "../dom.js";
+import { get, post, trying } from "../api.js";
+import { fill, h, say } from "../dom.js";
 
 /** A bar that shows what a model does, with a button to cancel. `ask(path, body)` gives the answer, or null if cancelled. */
 export class Waiting {
@@ -61,6 +61,14 @@ export function onSubmit(node, work) {
   node.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); work(); }
   });
+}
+
+/** A button that gives the memory back before the minutes are over after which a model goes by itself. */
+export function unloadButton() {
+  return h("button", { type: "button", class: "quiet", title: "It is unloaded by itself when it was not used for some minutes", onclick: async () => {
+    const done = await trying(() => post("/api/models/unload"));
+    if (done) say(done.unloaded ? "The model is unloaded; the next request loads it again." : "No model is loaded, or it is at work.");
+  } }, "Unload the model");
 }
 
 /** A sentence in the place of an answer. */

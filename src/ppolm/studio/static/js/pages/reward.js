@@ -26,7 +26,7 @@ function show(which, push = true) {
   if (which === "score") { fill(body, box.node); box.read(view); if (push) box.focus(); return; }
   fill(body, about.report ? [verdictPanel(about.report), tilesOf(about.report)] : noReport(),
     about.problem ? h("div", { class: "problem" }, about.problem) : null,
-    h("div", { class: "two reports" }, reportPanels(about)));
+    reportPanels(about));
 }
 
 function noReport() {

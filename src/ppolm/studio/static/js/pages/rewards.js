@@ -14,7 +14,7 @@ function row(one) {
     h("td", {}, readinessBadge(one.verdict)), h("td", { class: "number" }, interval(one.accuracy)), h("td", { class: "number" }, one.accuracy?.rows ?? "–"),
     h("td", { class: "reason" }, one.reason ?? h("span", { class: "soft" }, one.state === "unfinished" ? "its report comes at the end of the training" : "no report beside it")),
     h("td", {}, one.runs.slice(0, 5).map((run, i) => [i ? ", " : "", h("a", { href: `/run/${encodeURIComponent(run)}` }, run)]), one.runs.length > 5 ? ` and ${one.runs.length - 5} more` : ""),
-    h("td", { class: "mono small name" }, one.model_name ?? "–"), h("td", { class: "number" }, one.time ? ago(Date.now() / 1000 - one.time) : "–"));
+    h("td", { class: "mono small name" }, one.model_name ?? "–"), h("td", { class: "number" }, one.time && one.name !== "embedded" ? ago(Date.now() / 1000 - one.time) : "–"));
 }
 
 const heads = ["Reward model", "Verdict", "Accuracy", "Pairs", "Why", "Runs trained on it", "Base model", "Age"];

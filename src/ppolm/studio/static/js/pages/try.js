@@ -7,7 +7,7 @@ import { explainKeys, onKeys } from "../frame.js";
 import { Colored, scaleBar, sharedScale } from "../models/colored.js";
 import { readMessages, writeLongView } from "../models/long_view.js";
 import { PromptBox } from "../models/prompt_box.js";
-import { escapes, problemBox, Waiting } from "../models/waiting.js";
+import { escapes, problemBox, unloadButton, Waiting } from "../models/waiting.js";
 import { scaleOf } from "../tokens/colors.js";
 
 const DEFAULTS = { run: "", which: "", held: -1, prompt: "", messages: "", temperature: "", top_k: "", top_p: "", max_new_tokens: "", seed: 0, greedy: "", color: "kl" };
@@ -17,7 +17,6 @@ let view = readView(DEFAULTS);
 let runs = [];
 let about = null;
 let answers = null;
-let lookedAt = null;
 
 const waiting = new Waiting();
 const runChoice = h("select", { "aria-label": "Run" });
@@ -87,7 +86,6 @@ function drawSetup() {
 function asked() {
   const body = { prompt: box.content, which: which(), seed: view.seed, greedy: view.greedy === "yes" };
   for (const [name] of SETTINGS) if (view[name] !== "") body[name] = Number(view[name]);
-  // What is typed as text is sent as text: a run of chats makes a chat of it by itself.
   return body;
 }
 
@@ -96,7 +94,7 @@ async function ask() {
   button.disabled = true;
   try {
     const found = await waiting.ask(`/api/try/${encodeURIComponent(view.run)}/answer`, asked());
-    if (found) { answers = { ...found, which: which(), step: about.choices.find((one) => one.which === which())?.step ?? null }; lookedAt = null; draw(); }
+    if (found) { answers = { ...found, which: which(), step: about.choices.find((one) => one.which === which())?.step ?? null }; draw(); }
   } catch (error) {
     answers = null;
     fill(results, problemBox(error.message));
@@ -139,20 +137,22 @@ function side(name, title, colors) {
 }
 
 function draw() {
-  if (!answers) { fill(results); return; }
+  if (!answers) {
+    fill(results, h("p", { class: "soft hint" }, "Both answers will stand here, the policy's beside the reference's, each token coloured by how far the two differ. The model is loaded when you first ask, in a process of its own."));
+    return;
+  }
   const colors = scale();
   const used = answers.sampling;
   const choice = h("select", { "aria-label": "Colour by" }, Object.entries(COLORS).map(([name, title]) => h("option", { value: name, selected: name === view.color }, title)));
   choice.addEventListener("change", () => { change({ color: choice.value }); draw(); results.querySelector("select")?.focus(); });
   const [below, above] = view.color === "kl" ? ["likelier in the reference", "likelier in the policy"] : ["unlikely", "likely"];
-  const how = used.greedy ? "greedy" : `temperature ${num(used.temperature)}, top k ${used.top_k || "off"}, top p ${num(used.top_p)}`;
+  const how = used.greedy ? "greedy" : `temperature ${used.temperature}, top k ${used.top_k || "off"}, top p ${used.top_p}`;
   fill(results,
     h("div", { class: "line result-head" }, h("h2", {}, "Answers"), h("label", {}, "Colour by", choice), scaleBar(colors, below, above),
       h("div", { class: "right" }, h("button", { type: "button", onclick: () => judge(["policy", "reference"]) }, "Send both to judging ", h("kbd", {}, "j")))),
     h("div", { class: "two" }, side("policy", answers.which === "best" ? "Policy (best)" : `Policy (step ${answers.step})`, colors), side("reference", "Reference", colors)),
-    h("p", { class: "soft small numbers" }, `${how}, at most ${used.max_new_tokens} tokens, seed ${used.seed}; the same random numbers for both. The prompt has ${answers.prompt_tokens} tokens. ${num(answers.seconds, 2)} s.`),
+    h("p", { class: "soft small numbers" }, `${how}, at most ${used.max_new_tokens} tokens, seed ${used.seed}; the same random numbers for both. The prompt has ${answers.prompt_tokens} tokens. ${num(answers.seconds, 2)} s. `, unloadButton()),
     h("details", {}, h("summary", {}, "The prompt as the model reads it"), h("div", { class: "text mono prompt-read" }, answers.prompt_text)));
-  lookedAt ??= results;
 }
 
 async function load() {
