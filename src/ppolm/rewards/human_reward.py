@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ppolm.errors import FeedbackError
@@ -31,6 +31,8 @@ class HumanReward:
     ) -> None:
         """After ``timeout`` seconds without judgements ``model`` scores the responses; without it that is an error."""
         self.store, self.timeout, self.model, self.run = store, timeout, model, run
+        self.on_wait: Callable[[int], object] = lambda responses: None  # noqa: ARG005
+        """Told how many responses wait, as long as they do; 0 when the wait is over."""
 
     def __call__(self, prompts: Sequence[Any], responses: Sequence[str], **columns: Sequence[Any]) -> list[float]:
         """A score per response; waits for people where there is none."""
@@ -57,10 +59,14 @@ class HumanReward:
         until = time.monotonic() + self.timeout
         if self.timeout:
             self._say(len({ids[i] for i in open_}))
-        while open_ and (left := until - time.monotonic()) > 0:
-            time.sleep(min(POLL_SECONDS, left))
-            judged |= self.store.verdicts(ids[i] for i in open_)
-            open_ = [i for i in open_ if ids[i] not in judged]
+        try:
+            while open_ and (left := until - time.monotonic()) > 0:
+                self.on_wait(len({ids[i] for i in open_}))
+                time.sleep(min(POLL_SECONDS, left))
+                judged |= self.store.verdicts(ids[i] for i in open_)
+                open_ = [i for i in open_ if ids[i] not in judged]
+        finally:
+            self.on_wait(0)
         return judged
 
     def _say(self, number: int) -> None:
