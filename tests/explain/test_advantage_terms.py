@@ -53,7 +53,7 @@ def train(config: PPOConfig, reward: Any = spread, **components: Any) -> list[tu
     return stored_steps(results.run_dir)
 
 
-@pytest.fixture(params=CASES.values(), ids=CASES.keys())
+@pytest.fixture(params=list(CASES.values()), ids=list(CASES))
 def steps(request: pytest.FixtureRequest, make_config: Callable[..., PPOConfig]) -> list[tuple[SAPairs, StepSettings]]:
     """Steps that the reference has been left behind in, stored by a real run."""
     changes = dict(request.param)
