@@ -63,6 +63,7 @@ FLOORS = (
             "components": "protocols of\nthe components",
             "training": "PPO-clip and\nvalue losses",
             "experience_buffer": "recent tables,\nminibatches",
+            "explain": "why an advantage,\nand what if",
             "advantage": "TD errors, GAE,\nreturns",
             "reward_kl": "KL, and rewards\nof tokens",
             "token_attribution": "SAPairs: a row\nper token",

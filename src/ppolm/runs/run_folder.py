@@ -105,7 +105,8 @@ class RunFolder:
 
         def write() -> None:
             (self.path / "table").mkdir(exist_ok=True)
-            to_parquet(pairs, self.path / "table" / f"step-{step:06d}.parquet", step=step, **notes)
+            path = self.path / "table" / f"step-{step:06d}.parquet"
+            write_file(path, lambda part: to_parquet(pairs, part, step=step, **notes))  # others read while we write
 
         self._observe("table", write)
 

@@ -235,6 +235,7 @@ class TrainingRun:
     def _step(self, progress: Progress) -> None:
         trainer, config = self.trainer, self.config
         self.claim.check()  # a run whose folder is gone has nowhere to leave its result
+        reward_coef = trainer.kl.reward_coef  # an adaptive one changes at the end of the step
         results = self._undoable_step()
         step, metrics = trainer.step, results["metrics"]
         metrics["epoch"] = self.schedule.epoch(step - 1)
@@ -245,7 +246,8 @@ class TrainingRun:
         samples = sample_rows(results["generated_texts"], results["rewards"])
         self.folder.log_samples(step, samples[: config.samples_per_step])
         if config.table_every and (step == 1 or step % config.table_every == 0):
-            self.folder.write_table(step, results["sa_pairs"], kl_coef=metrics["kl_coef"])
+            notes = {"kl_coef": metrics["kl_coef"], "reward_coef": reward_coef}
+            self.folder.write_table(step, results["sa_pairs"], **notes)
         progress.step(metrics)
 
     def _undoable_step(self) -> dict[str, Any]:
