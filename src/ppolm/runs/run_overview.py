@@ -103,6 +103,11 @@ def overview(run: Path) -> RunOverview:
     )
 
 
+def outcome(run: RunOverview) -> str:
+    """In a word or a few: the verdict; of a run that was stopped, why."""
+    return run.why or run.verdict if run.state == "stopped" else run.verdict or run.why
+
+
 def state_of(run: Path, status: RunStatus | None, alive: bool) -> tuple[str, str]:
     """running, finished or stopped, and why it ended."""
     if alive:
