@@ -24,6 +24,8 @@ class MetricsTail:
         self.path = path
         self.version = 0
         """Raised whenever rows were added or replaced."""
+        self.generation = 0
+        """Raised whenever the file was replaced: what was read before no longer holds."""
         self._offset, self._inode = 0, -1
         self._rows: dict[str, dict[float, Row]] = {"train": {}, "eval": {}}
 
@@ -36,6 +38,7 @@ class MetricsTail:
         if found.st_ino != self._inode or found.st_size < self._offset:  # a resume rewrote it
             self._offset, self._inode = 0, found.st_ino
             self._rows = {"train": {}, "eval": {}}
+            self.generation += 1
         if found.st_size > self._offset:
             self._read()
         return self.version
