@@ -2,9 +2,9 @@
 
     python -m scripts.build_example_run        writes src/ppolm/embedded/example/
 
-The run is a real one, made like any other and then shortened to what pages show: no checkpoints, no events, no pictures.
-With it go comparisons of its policy with its reference, for somebody to judge. Everything but times repeats on one
-machine.
+The run is a real one, made like any other and then shortened to what pages show: no checkpoints, no events, no
+pictures. With it go comparisons of its policy with its reference, for somebody to judge. Everything but times repeats
+on one machine.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ HOSTILE = "<img src=x onerror=alert(1)></script><script>alert(2)</script>\x1b[31
 def training_row(step: int, **columns: Any) -> dict[str, Any]:
     """The metrics of a step, about as many as a real one has."""
     names = ("policy_loss", "value_loss", "entropy", "ratio", "clip_fraction", "approx_kl", "value_accuracy")
-    more = {name: 0.1 + 0.01 * step for name in names}
+    more = dict.fromkeys(names, 0.1 + 0.01 * step)
     seconds = {f"seconds/{phase}": 0.5 for phase in ("generate", "reward", "value", "train_value", "train_policy")}
     shown = {"avg_reward": step / 10, "reward_std": 0.5, "kl": 0.05 * step, "response_length": 20.0}
     return {"kind": "train", "step": step, **shown, **more, **seconds, **columns}

@@ -103,7 +103,19 @@ def test_runs_of_the_same_name_are_told_apart(tmp_path: Path, capsys: pytest.Cap
 
 
 DAMAGES: dict[str, Any] = {
-    "metrics.jsonl": ["", "\x00" * 100, "[]\n{}\n5\n", '{"kind": "train", "step": "x"}\n', '{"kind": "eval", "step": 1}'],
+    "metrics.jsonl": [
+        "",
+        "\x00" * 100,
+        "[]\n{}\n5\n",
+        '{"kind": "train", "step": "x"}\n',
+        '{"kind": "eval", "step": 1}',
+    ],
+    "metrics.jsonl ": [
+        '{"kind": "train", "step": NaN}\n',
+        '{"kind": "eval", "step": -Infinity}\n',
+        f'{{"kind": "train", "step": {10**400}}}\n',
+        f'{{"kind": "train", "step": 1, "avg_reward": {10**400}, "seconds/generate": {10**400}}}\n',
+    ],
     "status.json": ["", "[]", '{"state": 5}', '{"state": "finished", "total_steps": "many", "reasons": {}}'],
     "config.yaml": ["", "- a\n- b\n", "a: *b\n", "\x00", "a" * 300_000],
     "best/best.json": ["", "5", '{"step": "x"}', '{"step": 1e400}'],
@@ -115,7 +127,7 @@ def test_damaged_folders_are_listed_and_compared_all_the_same(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], file: str, text: str
 ) -> None:
     bad, good = make_run(tmp_path / "bad"), make_run(tmp_path / "good")
-    (bad / file).write_text(text)
+    (bad / file.strip()).write_text(text)
     assert len(printed(capsys, str(tmp_path))) == 3
     assert printed(capsys, str(bad), str(good))
     json.loads("\n".join(printed(capsys, str(bad), str(good), "--json")))

@@ -112,9 +112,7 @@ class _Above:
 
     def __init__(self, line: _Line) -> None:
         self.streams = {name: getattr(sys, name) for name in ("stdout", "stderr")}
-        self.stands_in = {
-            name: _StandIn(stream, line) for name, stream in self.streams.items() if _is_terminal(stream)
-        }
+        self.stands_in = {name: _StandIn(stream, line) for name, stream in self.streams.items() if _is_terminal(stream)}
         self.handlers = [
             (handler, handler.stream)
             for handler in logging.getLogger().handlers
