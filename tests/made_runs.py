@@ -40,7 +40,9 @@ def make_run(
     """A run folder with metrics, evaluations before and after, and a status."""
     folder.mkdir(parents=True)
     values = {"model_name": "embedded", "learning_rate": 1e-4, "run_name": folder.name, **(settings or {})}
-    (folder / "config.yaml").write_text("".join(f"{name}: {json.dumps(value)}\n" for name, value in values.items()))
+    (folder / "config.yaml").write_text(
+        "".join(f"{json.dumps(name)}: {json.dumps(value)}\n" for name, value in values.items())
+    )
     rows = [evaluation_row(0), *(training_row(step, **columns) for step in range(1, steps + 1)), evaluation_row(steps)]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "best").mkdir()

@@ -136,7 +136,7 @@ def test_damaged_folders_are_listed_and_compared_all_the_same(
 def test_hostile_names_and_texts_cannot_drive_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name = HOSTILE.replace("/", "").replace("\x00", "")
     hostile = RunStatus("failed", 3, why=HOSTILE, verdict=HOSTILE)
-    bad = make_run(tmp_path / name, settings={"reward": HOSTILE, HOSTILE.replace(":", ""): 1}, status=hostile)
+    bad = make_run(tmp_path / name, settings={"reward": HOSTILE, HOSTILE: 1}, status=hostile)
     good = make_run(tmp_path / "good")
     latin = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
     make_run(latin)

@@ -11,7 +11,7 @@ from tests.studio.stored_tables import make_table, store
 
 def hostile_run(folder: Path) -> Path:
     """Write it: names of settings, reasons, prompts, responses, tokens, and lines of a million letters."""
-    run = make_run(folder, settings={"reward": HOSTILE, HOSTILE.replace(":", ""): 1, "judge": "x" * 300_000})
+    run = make_run(folder, settings={"reward": HOSTILE, HOSTILE: 1, "judge": "x" * 100_000})
     status = {"state": "failed", "why": HOSTILE, "verdict": HOSTILE, "reasons": [HOSTILE, "y" * 100_000]}
     (run / "status.json").write_text(json.dumps(status))
     rows = [evaluation_row(step, status="collapsed", reasons=[HOSTILE]) for step in (0, 3)]
