@@ -1,4 +1,4 @@
-"""Our side of the speed comparison: PPO steps of ppolm at a named shape, timed by phase, one JSON line.
+"""Our side of the speed comparison: PPO steps of ppolm at a named shape, timed by phase; prints one JSON line.
 
 python -m bench.ours --shape small --shortest 75 --longest 300 --batch 32 --samples 4 --layers 2
 """
@@ -33,13 +33,13 @@ from ppolm.rollout.sampling import Sampling
 
 HABITS: dict[str, Callable[[], Any]] = {
     "streamed_logits": lambda: setattr(base_setup.BaseModelSetup, "output_matrix", None),
-    "sampler_logprobs": lambda: None,  # a setting of its own
+    "sampler_logprobs": lambda: None,  # turned off by a setting instead
 }
-"""What is always done, and how it is left out here."""
+"""Optimisations without a setting to turn them off, and how they are disabled here."""
 
 
 class IdGenerator(Generator):
-    """Prompts are written as token ids."""
+    """A Generator whose prompts are token ids written as text."""
 
     def encode(self, prompt: Prompt, number: int) -> list[int]:  # noqa: ARG002
         """The ids."""

@@ -1,4 +1,4 @@
-"""Settings files and flags of any content end in one short sentence."""
+"""Settings files and flags with arbitrary content give one short error message."""
 
 from __future__ import annotations
 

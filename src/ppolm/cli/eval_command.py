@@ -74,7 +74,7 @@ def main(argv: list[str]) -> None:
 
 
 def prompts_to_use(run: Path, config: PPOConfig, source: str | None) -> list[Prompt]:
-    """The prompts asked for, or those that the run held out: it says which, whatever its data files hold by now."""
+    """The prompts asked for, or those the run held out: stored with it, since its data files may have changed."""
     from ppolm.runs.prompt_schedule import different_prompts
     from ppolm.storage.prompt_record import read_held_out, read_trained_on
 

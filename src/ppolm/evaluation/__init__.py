@@ -1,4 +1,4 @@
-"""Is the policy getting better, has it stopped, or has it collapsed?"""
+"""Evaluation on held-out prompts: is the policy improving, converged or collapsed?"""
 
 from ppolm.evaluation.evaluator import Evaluator
 from ppolm.evaluation.verdict import Convergence, Performance

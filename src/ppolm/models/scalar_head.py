@@ -36,7 +36,7 @@ class ScalarHead(nn.Module):
         nn.init.zeros_(self.linear.bias)
 
     def save(self, folder: str | Path) -> None:
-        """Write beside the adapter."""
+        """Write the head beside the adapter."""
         save_file({"weight": self.linear.weight.detach(), "bias": self.linear.bias.detach()}, Path(folder) / HEAD_FILE)
 
     def load(self, folder: str | Path) -> None:
