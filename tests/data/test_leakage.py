@@ -118,7 +118,7 @@ def test_a_run_keeps_who_was_held_out_and_eval_uses_it_whatever_the_file_holds_l
     assert len(held_out) == 6
     assert all(prompt.columns["reference"] == "blue" for prompt in held_out)
     assert read_trained_on(results.run_dir) == keys(load_prompts(str(path))) - keys(held_out)
-    assert "6 responses to 6 different prompts each" in results.summary()
+    assert "6 responses to 6 different prompts per evaluation" in results.summary()
     write(path, [{"prompt": "One more:"}, *rows])
     flags = ["eval", str(results.run_dir), "--reward", "tests.conftest:spread", "--json"]
     assert run(flags) == 0

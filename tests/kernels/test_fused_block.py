@@ -202,7 +202,7 @@ def test_a_model_that_only_looks_the_same_is_found_out(tmp_path: Path, monkeypat
     blocks: Any = find_blocks(setup.causal_lm)[1]
     other = blocks[0].mlp.act_fn
     blocks[0].mlp.act_fn = nn.GELU()
-    assert fuse_blocks(setup.causal_lm, blocks) == "the same parts are put together in another way"
+    assert fuse_blocks(setup.causal_lm, blocks) == "blocks have the usual parts but compute something else"
     blocks[0].mlp.act_fn = other
     monkeypatch.setattr(blocks[1].self_attn, "use_rope", False, raising=False)
     assert fuse_blocks(setup.causal_lm, blocks) == "blocks are not all alike"

@@ -37,7 +37,9 @@ def make_run(run: Path, copies: bool = True) -> Path:
             for part in ("policy", "value"):
                 (folder / part).mkdir()
                 (folder / part / part).write_text(str(step))
-            (folder / "state.json").write_text(json.dumps({"step": step, "kl_coef": 0.1, "normalizer": {}}))
+            (folder / "state.json").write_text(
+                json.dumps({"step": step, "components": {"kl": {}, "reward_computer": {}}})
+            )
             if copies:
                 module.keep_best(run, folder)
 
@@ -132,7 +134,7 @@ def test_a_crash_at_any_moment_of_it_loses_nothing_and_the_next_resume_completes
     assert ends[0] > 4
 
 
-def test_a_checkpoint_of_an_earlier_version_has_its_own_policy_as_the_best(tmp_path: Path) -> None:
+def test_a_checkpoint_without_a_copy_of_the_best_policy_has_its_own_as_the_best(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", copies=False)
     set_aside(run, run / "checkpoints" / "step-000004", 4, {2, 4})
     assert (run / "best" / "policy").read_text() == "4"
@@ -170,6 +172,9 @@ def test_resuming_an_earlier_checkpoint_then_plainly_follows_the_new_branch(
     assert second.performance.best_step > 1
     best = json.loads((run / "best" / "best.json").read_text())
     assert (best["step"], best["avg_reward"]) == (second.performance.best_step, second.performance.best_reward)
+    write_folder(run / "own", lambda folder: module._own_policy(folder, run / "checkpoints" / "step-000003"))
+    own = json.loads((run / "own" / "best.json").read_text())
+    assert own["components"].keys() == best["components"].keys()
     aside = run / "abandoned" / "001-after-step-000001"
     kept = {file.name: file.read_bytes() for file in (aside / "checkpoints" / "step-000004").glob("*.safetensors")}
     assert kept == old

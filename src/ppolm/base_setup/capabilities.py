@@ -191,7 +191,7 @@ def refuses_masks(setup: BaseModelSetup) -> str | None:
     if getattr(setup.text_config, "alibi", False):
         return "distances between tokens are counted from the padding (ALiBi)"
     if "position_ids" not in takes or "past_key_values" not in takes:
-        return "positions or a cache cannot be given to it"
+        return "its forward pass takes no positions or no cache"
     if window is not None and window < LONGEST:
         return f"attention reaches back only {window} tokens"
     return None
@@ -203,7 +203,7 @@ def _try_sampler(setup: BaseModelSetup, kind: SamplerKind) -> str | None:
 
 def _try_decode_matrices(setup: BaseModelSetup) -> str | None:
     if not setup.capabilities.has("slot_sampler"):
-        return "they belong to the slot sampler"
+        return "only the slot sampler uses them, and it is off"
     before = setup.capabilities
     setup.capabilities = before.with_path("decode_matrices", None)
     try:
@@ -214,16 +214,16 @@ def _try_decode_matrices(setup: BaseModelSetup) -> str | None:
 
 def _try_library_cache(setup: BaseModelSetup) -> str | None:
     if "past_key_values" not in inspect.signature(setup.transformer.forward).parameters:
-        return "the model takes none"
+        return "the model accepts no cache"
     with torch.no_grad():
         output = setup.blocks(input_ids=torch.zeros(1, 3, dtype=torch.long, device=setup.device), use_cache=True)
     if getattr(output, "past_key_values", None) is None:
-        return "the model gives none"
+        return "the model returns no cache"
     limits: list[Any] = [
         module.time_step_limit for module in setup.transformer.modules() if hasattr(module, "time_step_limit")
     ]
     if any(tuple(limit) != (0.0, float("inf")) for limit in limits):
-        return "steps of its state are limited when a whole text is read, and not when one token is"
+        return "its state's time steps are clamped for whole texts but not for single tokens"
     return _try_sampler(setup, "cache")
 
 

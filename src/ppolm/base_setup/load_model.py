@@ -87,7 +87,9 @@ def load_causal_lm(name: str, dtype: torch.dtype, trust_remote_code: bool) -> Pr
     )
     absent = [*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])]
     if absent:  # transformers fills them with random numbers and continues
-        raise ModelError(f"Model {name} lacks {len(absent)} of its weights (first: {sorted(absent)[0]}). Get it again.")
+        raise ModelError(
+            f"Model {name} lacks {len(absent)} of its weights (first: {sorted(absent)[0]}). Download or copy it again."
+        )
     return model
 
 

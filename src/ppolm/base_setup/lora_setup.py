@@ -224,7 +224,9 @@ class AdapterSet:
         own = self.parameters(name)
         broken = [key for key, value in weights.items() if not torch.isfinite(value).all()]
         if broken:
-            raise ModelError(f"Adapter {folder} holds numbers that are not finite ({broken[0]}). Get it again.")
+            raise ModelError(
+                f"Adapter {folder} holds numbers that are not finite ({broken[0]}). Download or copy it again."
+            )
         missing = [key for key in report.missing_keys if key in own]
         if missing or report.unexpected_keys:
             key = (missing or report.unexpected_keys)[0]

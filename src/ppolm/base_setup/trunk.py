@@ -133,7 +133,7 @@ def _try_trunk(setup: BaseModelSetup, trunk: Trunk) -> str | None:
 def _hands_on_states(setup: BaseModelSetup, trunk: Trunk) -> str | None:
     """Why a block of this model cannot be skipped by passing on its input, or None: it must map states to states."""
     if getattr(setup.text_config, "hidden_size_per_layer_input", 0):  # Gemma 3n and 4: embeddings for each block
-        return "its blocks read the tokens themselves, besides the states below them"
+        return "its blocks also read the token ids, not only the output of the block below"
     blocks, seen = [*trunk.lower, *trunk.upper], []
     width = setup.causal_lm.get_input_embeddings().weight.shape[1]
 
@@ -149,5 +149,5 @@ def _hands_on_states(setup: BaseModelSetup, trunk: Trunk) -> str | None:
         for hook in hooks:
             hook.remove()
     if len(seen) != len(blocks) or not all(seen):
-        return "its blocks do not simply turn states, as wide as the embeddings, into states"
+        return "its blocks do not map hidden states to hidden states of the embedding width"
     return None

@@ -128,7 +128,7 @@ def longer_text(found: dict[str, Any] | None) -> list[str]:
         f"{percent(found['mean'])}{interval} of {found['pairs']:,} {'pair' if found['pairs'] == 1 else 'pairs'}{equal}",
         f"(95 % interval by prompt: pairs are averaged within each of {found['prompts']:,} prompts first)"
         if several
-        else "(of one prompt, which is too few for an interval)",
+        else "(one prompt only: too few for an interval)",
         f"Choosing the {guess} is right in {percent(right)} of pairs: a reward model must beat that.",
     ]
 

@@ -87,5 +87,7 @@ def prompts_to_use(run: Path, config: PPOConfig, source: str | None) -> list[Pro
     seen = read_trained_on(run)
     trained = sum(prompt.key in seen for prompt in prompts)
     if trained:
-        log.warning("%d of these %d prompts were trained on: on them, memory is measured too.", trained, len(prompts))
+        log.warning(
+            "%d of these %d prompts were trained on, so the result partly measures memorisation.", trained, len(prompts)
+        )
     return prompts

@@ -74,7 +74,7 @@ def main(argv: list[str]) -> None:
     if not 0 <= arguments.seed < 2**63:
         raise ConfigError(f"seed is {brief(arguments.seed)}, expected between 0 and 2^63 - 1.")
     if not prompts:
-        raise ConfigError("There is nothing to answer. Give --prompt 'text' or --prompts FILE.")
+        raise ConfigError("There are no prompts. Give --prompt 'text' or --prompts FILE.")
     from ppolm.base_setup import AdapterSet, BaseModelSetup, new_lora_config
     from ppolm.models import PolicyModel
     from ppolm.rollout.generator import Generator

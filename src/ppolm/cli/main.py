@@ -90,7 +90,7 @@ def report_error(error: BaseException) -> int:
         return 0
     if isinstance(error, OSError):  # a problem with a file, disk or address, not a bug
         what = f"{error.filename}: " if error.filename else ""
-        return fail(f"{what}{error.strerror or reason(error)}. See whether it is there, and may be read or written.")
+        return fail(f"{what}{error.strerror or reason(error)}. Check that it exists and that you may read or write it.")
     if isinstance(error, MemoryError):
         return fail("There is not enough memory. `ppolm train --estimate` says what a training takes.")
     raise error

@@ -73,7 +73,9 @@ def measure(arguments: ReadinessArguments, output: Path | None) -> None:
     trained = sum(row.prompt.key in seen for row in rows)
     if trained:
         log.warning(
-            "%d of these %d rows have a prompt that was trained on: memory is measured too.", trained, len(rows)
+            "%d of these %d rows have a prompt from the training data, so the result partly measures memorisation.",
+            trained,
+            len(rows),
         )
     readiness = assess(rows, model.score_texts, arguments.mistakes)
     if output is not None:

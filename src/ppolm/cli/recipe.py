@@ -55,4 +55,4 @@ def recipe_note(given: Given, config: PPOConfig) -> str:
         parts.append("no judge (gold knows that world alone)")
     if "model" in config.reward and not config.reward_model:
         parts.append("scores by the embedded reward model, which learned from that world (--reward names another)")
-    return f"note: {given.prompts} is not of the embedded world: {'; '.join(parts)}." if parts else ""
+    return f"note: {given.prompts} is not from the embedded world: {'; '.join(parts)}." if parts else ""

@@ -129,7 +129,7 @@ def parse_supervised(kind: type[S], program: str, argv: Sequence[str]) -> tuple[
     if not config.data:
         raise ConfigError("There is nothing to learn from. Give --data with a .jsonl, .csv or .parquet file.")
     if config.output is None:
-        raise ConfigError("There is no place for the result. Give --output with a new folder.")
+        raise ConfigError("There is no output folder. Give --output with a new folder.")
     if resume is not None:
         from ppolm.storage.code_consent import ask_consent
 

@@ -54,7 +54,7 @@ def _coerce(name: str, value: Any, hint: Any) -> Any:
     if type(value) is not hint:
         raise ConfigError(f"{name} is {brief(value)}, expected {NAMES[hint]}.")
     if hint is int and not -LARGEST <= value <= LARGEST:
-        raise ConfigError(f"{name} is {brief(value)}, expected a whole number that a computer can count to (2^63 - 1).")
+        raise ConfigError(f"{name} is {brief(value)}, expected a whole number of at most 2^63 - 1.")
     if hint is str and (problem := _not_text(value)):
         raise ConfigError(f"{name} is {brief(value)}, which holds {problem}. Write it without.")
     return value

@@ -41,9 +41,7 @@ class _Loader(yaml.SafeLoader):
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
                 if key.value in seen:
-                    raise yaml.MarkedYAMLError(
-                        problem=f"{brief(key.value)} is there twice", problem_mark=key.start_mark
-                    )
+                    raise yaml.MarkedYAMLError(problem=f"{brief(key.value)} is set twice", problem_mark=key.start_mark)
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
 

@@ -62,7 +62,7 @@ def _signs(first: Evaluation, now: Evaluation, limits: Limits) -> Iterator[str]:
     if (pair := both("distinct_2")) and pair[1] < limits.distinct_share * pair[0]:
         yield f"different word pairs {pair[0]:.0%} -> {pair[1]:.0%}: answers have become alike"
     if (pair := both("reference_surprise")) and pair[1] - pair[0] > limits.surprise_rise:
-        yield f"to the reference the texts are {pair[1] - pair[0]:.2g} nats per token less likely than its own"
+        yield f"the reference finds the texts {pair[1] - pair[0]:.2g} nats per token less likely than its own"
 
 
 def collapse_reasons(first: Evaluation, now: Evaluation, limits: Limits) -> tuple[str, ...]:

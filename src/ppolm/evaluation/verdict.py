@@ -162,7 +162,7 @@ def _confirmation(history: Sequence[Evaluation], best: int) -> Iterator[str]:
         yield f"judge, not trained on: {_text(judged)}"
     if history[best].get("ended_fraction", 1.0) < 0.5:
         share = history[best]["ended_fraction"]
-        yield f"only {share:.0%} of the responses ended: what was scored are mostly texts that max_new_tokens cut off"
+        yield f"only {share:.0%} of the responses ended: most of the scored texts were cut off by max_new_tokens"
 
 
 def _passed_over(history: Sequence[Evaluation], best: int, limits: Limits) -> Iterator[str]:

@@ -56,13 +56,13 @@ def use_grouped_attention(model: PreTrainedModel) -> str | None:
     config = model.config.get_text_config()
     heads, shared = (getattr(config, name, None) for name in ("num_attention_heads", "num_key_value_heads"))
     if model.device.type != "cpu":
-        return "it pays on a CPU only"
+        return "it is faster only on a CPU"
     if model.config._attn_implementation != "sdpa":
         return f"attention is {model.config._attn_implementation}, not sdpa"
     if not isinstance(heads, int) or not isinstance(shared, int) or shared == heads:
-        return "every query head has keys of its own"
+        return "query heads do not share keys and values"
     if not _agrees(heads, shared):
-        return "it does not give the library's numbers here"
+        return "its results differ from the library's on this machine"
     # The library looks attention up by name in process-wide tables. A new name affects only models whose configuration
     # uses it, and it always means the same function.
     ALL_ATTENTION_FUNCTIONS.register(NAME, grouped_attention)

@@ -124,11 +124,11 @@ def fuse_blocks(model: PreTrainedModel, blocks: nn.ModuleList) -> str | None:
     if model.config._attn_implementation not in MASKED:
         return f"attention is {model.config._attn_implementation}, not sdpa"
     if not all(map(_fits, blocks)):
-        return "blocks have other parts than norm, attention, norm, gated feed-forward"
+        return "blocks do not consist of norm, attention, norm and gated feed-forward"
     if any(_traits(block) != _traits(blocks[0]) for block in blocks):
         return "blocks are not all alike"
     if not _agrees(blocks[0]):
-        return "the same parts are put together in another way"
+        return "blocks have the usual parts but compute something else"
     for block in blocks:
         install(block, FusedBlock.of(block))
     return None

@@ -10,7 +10,10 @@ from ppolm.readiness.readiness_report import Mistake, Readiness
 from ppolm.readiness.readiness_verdict import FEW_PROMPTS
 
 ANNOTATORS_SHOWN = 20
-CHOSE_WEIGHTS = "These rows also chose the weights, which flatters a little: others, with --test-data, are stricter."
+CHOSE_WEIGHTS = (
+    "These rows were also used to choose the weights, so the numbers are slightly optimistic; give others with "
+    "--test-data for a stricter test."
+)
 TEXT_SHOWN = 2000
 """Characters of an answer shown on the page; the JSON file has the whole text."""
 

@@ -53,7 +53,7 @@ def build_reward(name: str, config: PPOConfig, reward_model: RewardModel | Rewar
     """One reward: model, human, gold, http(s)://..., module:function or path/file.py:function."""
     if name == "model":
         if reward_model is None:
-            raise RewardError("Reward 'model' is asked for, but no reward model was set up.")
+            raise RewardError("Reward 'model' is configured, but no reward model is loaded.")
         refuse_long_responses(config.max_new_tokens, reward_model)
         return ModelReward(reward_model)
     if name == "human":

@@ -86,7 +86,7 @@ def _checked(raw: Any, name: str, prompts: Sequence[Any], responses: Sequence[st
     if len(items) != len(prompts):
         missing = prompts[min(len(items), len(prompts) - 1)]
         found = f"Reward {name} returned {len(items)} scores for {len(prompts)} responses."
-        return [RewardError(f"{found} The first prompt out of step: {preview(missing)}")] * len(prompts)
+        return [RewardError(f"{found} First prompt affected: {preview(missing)}")] * len(prompts)
     return [_checked_score(*triple, name) for triple in zip(items, prompts, responses, strict=True)]
 
 

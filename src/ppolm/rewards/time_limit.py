@@ -99,7 +99,11 @@ class _Limit:
             return
         self._knock()
         if not self.done.wait(AGAIN):
-            log.warning("%s is over its %g s and has not stopped yet: waiting for it.", self.name, self.seconds)
+            log.warning(
+                "%s has exceeded its limit of %g s and cannot be interrupted yet; waiting for it to return.",
+                self.name,
+                self.seconds,
+            )
             self._knock()
         while not self.done.wait(AGAIN):
             self._knock()

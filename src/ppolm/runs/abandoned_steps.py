@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ppolm.errors import RunFolderError
+from ppolm.runs.ppo_checkpoint import SCALE
 from ppolm.storage.atomic import MANIFEST, sync, verify_folder, write_file, write_folder
 
 log = logging.getLogger(__name__)
@@ -90,9 +91,8 @@ def _own_policy(folder: Path, checkpoint: Path) -> None:
     shutil.copytree(checkpoint / "value", folder / "value")
     state = json.loads((checkpoint / "state.json").read_text())
     about: dict[str, Any] = {"step": state["step"], "chosen_by": "the checkpoint that the run was resumed from"}
-    (folder / "best.json").write_text(
-        json.dumps(about | {name: state[name] for name in ("kl_coef", "normalizer")}, indent=1)
-    )
+    scale = {"components": {name: state["components"][name] for name in SCALE}}
+    (folder / "best.json").write_text(json.dumps(about | scale, indent=1))
 
 
 def _parted(path: Path, step: int, evaluated: Collection[int]) -> tuple[list[bytes], list[bytes]]:

@@ -40,7 +40,7 @@ class TrainingResults:
         """The sample size behind the verdict."""
         last = self.evaluations[-1]
         prompts = last.get("num_prompts", last.get("num_responses", 0))
-        return f"{last.get('num_responses', 0):.0f} responses to {prompts:.0f} different prompts each"
+        return f"{last.get('num_responses', 0):.0f} responses to {prompts:.0f} different prompts per evaluation"
 
     def summary(self) -> str:
         """The outcome in a few lines of text."""

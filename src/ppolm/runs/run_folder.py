@@ -166,7 +166,7 @@ def refuse_used_folder(path: Path) -> None:
         raise RunFolderError(f"Run folder {path} already holds a run. Choose another run_name, or {hint}")
     names = {file.name for file in path.iterdir()} if path.is_dir() else set()
     if "config.yaml" not in names and any(not name.startswith(".") for name in names):
-        raise RunFolderError(f"Folder {path} is not empty, and what is in it is no run. Choose another run_name.")
+        raise RunFolderError(f"Folder {path} is not empty and is not a run folder. Choose another run_name.")
 
 
 def read_run_config(path: Path) -> PPOConfig:

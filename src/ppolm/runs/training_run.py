@@ -47,7 +47,8 @@ def reward_doubts(config: PPOConfig) -> tuple[str, ...]:
     """What the reward models' own readiness reports object to."""
     doubts = {name: doubts_about(Path(reward_path(name))) for name in config.reward_model}
     return tuple(
-        f"The reward model {name} is not ready by its own report, so its score may not mean what you want: {doubt}."
+        f"The reward model {name} is not ready by its own readiness report, so its scores may not measure what you "
+        f"want: {doubt}."
         for name, doubt in doubts.items()
         if doubt
     )
@@ -156,7 +157,7 @@ class TrainingRun:
         if trainer.step == 0 and self.saved is None:
             self._save_checkpoint()  # so that there is something to resume from, whatever happens in the first steps
         elif self.saved is not None:
-            moved = f"; what lay after it was moved to {self.aside}" if self.aside else ""
+            moved = f"; everything from later steps was moved to {self.aside}" if self.aside else ""
             progress.say(f"resuming after step {trainer.step} of {total}{moved}")
         if self._evaluation_is_due:  # the first one, or one skipped by an earlier stop
             self._evaluate(progress)

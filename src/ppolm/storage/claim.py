@@ -65,7 +65,7 @@ class Claim:
                     os.write(handle, _owner())
                 return handle
             os.close(handle)
-        raise RunFolderError(f"{self.folder} cannot be claimed: it vanishes again and again. Choose another folder.")
+        raise RunFolderError(f"{self.folder} cannot be locked: it keeps being removed. Choose another folder.")
 
     def _make(self, exist_ok: bool) -> None:
         missing = [parent for parent in self.folder.parents if not parent.exists()][::-1]

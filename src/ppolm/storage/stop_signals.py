@@ -21,7 +21,7 @@ AGAIN = 1.0
 """Seconds until a signal that a library may have caught is repeated."""
 SOON = 0.05
 """Seconds until a signal that was lost in a finaliser, which cannot propagate exceptions, is repeated."""
-ANNOUNCED = b"stopping after this step; once more: at once, and without it\n"
+ANNOUNCED = b"stopping after this step; press Ctrl-C again to stop now and discard it\n"
 
 
 class Stopped(KeyboardInterrupt):

@@ -44,7 +44,7 @@ def as_sa_pairs(pairs: SAPairs | Sequence[Mapping[str, Any]]) -> SAPairs:
 
 
 def from_dicts(rows: Sequence[Mapping[str, Any]]) -> SAPairs:
-    """A table from dicts with at least numbers such as ``logprob_policy``, in the form of the user's documents.
+    """A table from dicts with at least numbers such as ``logprob_policy``, in the form of the design documents.
 
     A sequence begins where ``step`` is 0; without steps, where ``prompt_idx`` changes; without either, where a row's
     ``state`` is not the previous row's state plus action (the documents keep the space between them in the state, so

@@ -24,7 +24,7 @@ DERIVED = ("state", "action", "prompt_ids")
 class SAPairs(Sequence[Mapping[str, Any]]):
     """Flat columns over all actions of all sequences, without padding, and where each sequence begins.
 
-    It is a sequence of mappings, as in the user's documents: ``pairs[0]["action"]``. It is never modified; a stage
+    It is a sequence of mappings, as in the design documents: ``pairs[0]["action"]``. It is never modified; a stage
     returns a new table that shares the columns it did not change.
     """
 
