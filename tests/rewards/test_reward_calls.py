@@ -198,7 +198,7 @@ def test_a_call_that_cannot_be_interrupted_is_named_while_it_is_waited_for(
     monkeypatch.setattr(time_limit._Limit, "_hear", lambda *_: None)  # like native code that does not return to Python
     with pytest.raises(RewardCallError, match="took longer"):
         call(lambda *_: time.sleep(0.5), timeout=0.05)
-    assert "Reward mine is over its 0.05 s and has not stopped yet" in caplog.text
+    assert "Reward mine has exceeded its limit of 0.05 s" in caplog.text
 
 
 @pytest.mark.skipif(time_limit.KNOCK is None, reason="no such signal here")

@@ -121,7 +121,7 @@ def test_a_run_that_has_saved_nothing_may_be_started_again_and_the_messages_agre
         PPOTrainer(config, reward=spread).train(PROMPTS)
     (tmp_path / "runs" / "notes").mkdir()
     (tmp_path / "runs" / "notes" / "mine.txt").touch()
-    with pytest.raises(RunFolderError, match="what is in it is no run"):
+    with pytest.raises(RunFolderError, match="is not a run folder"):
         PPOTrainer(make_config(run_name="notes"), reward=spread).train(PROMPTS)
 
 
