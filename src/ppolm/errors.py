@@ -1,4 +1,4 @@
-"""What a user's mistake or a broken outside world raises. The command line prints it as a sentence, no traceback."""
+"""Errors caused by a user's mistake or by the outside world. The command line prints them without a traceback."""
 
 
 class PpolmError(Exception):
@@ -26,7 +26,7 @@ class FeedbackError(PpolmError):
 
 
 class RunFolderError(PpolmError):
-    """A run folder or checkpoint that cannot be written, read or continued."""
+    """A run folder or checkpoint that cannot be written, read or resumed."""
 
 
 class TrainingDivergedError(PpolmError):

@@ -1,4 +1,4 @@
-"""``ppolm feedback``: what goes in comes out again, in every format, and each command says what it did."""
+"""``ppolm feedback``: what is imported can be exported again, in every format, and each command says what it did."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_import_of_the_same_rows_again_adds_nothing_unless_asked(folder: Path) -
     feedback("import", "rows.jsonl")
     assert len(stored()) == 7
     write_jsonl("more.jsonl", [*reversed(ROWS), {**ROWS[0], "annotator": "di"}])
-    feedback("import", "more.jsonl")  # another order, one row more
+    feedback("import", "more.jsonl")  # another order, one more row
     assert len(stored()) == 8
     feedback("import", "rows.jsonl", "--again")
     assert len(stored()) == 15
@@ -248,7 +248,7 @@ def store(folder: Path) -> FeedbackStore:
 
 
 def answers(*lines: str) -> Callable[[str], str]:
-    """Input that is typed line by line, and then ends."""
+    """User input, line by line, then end of file."""
     left: Iterator[str] = iter(lines)
 
     def read(question: str) -> str:

@@ -1,4 +1,4 @@
-"""The feedback store takes only what it can give back, asks without reading everything, and names its damages."""
+"""The feedback store accepts only what it can export, asks without loading everything, and reports damage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store loses no judgement, doubles none, finds each again, and harms no file that is not its own."""
+"""The store neither loses nor duplicates judgements, finds each again, and leaves other files alone."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ NOON = datetime(2026, 5, 1, 12, tzinfo=timezone.utc)
 
 @pytest.fixture(scope="module")
 def postgres_url() -> Iterator[str]:
-    """A real server, if there is one."""
+    """The URL of a real PostgreSQL server, if one is available."""
     with running_server() as url:
         yield url
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """A place for an empty store, in either database."""
+    """A location for an empty store, in either database."""
     if request.param == "sqlite":
         yield str(tmp_path / "feedback.db")
         return
@@ -107,12 +107,12 @@ def test_queue_holds_each_response_once_until_it_is_judged(place: str) -> None:
     store.ask([Queued("a?", "x", Source("another run"))])
     assert store.waiting() == [one, two]
     store.add([Record(Preference(Prompt("a?"), "x", "z"))])
-    assert store.waiting() == [one, two]  # a comparison is no score
+    assert store.waiting() == [one, two]  # a comparison is not a score
     thumb = Record(Thumb(Prompt("a?"), "x", True))
     store.add([thumb])
     assert store.waiting() == [two]
     store.ask([one])
-    assert store.waiting() == [two]  # it is judged, asking again changes nothing
+    assert store.waiting() == [two]  # already judged, so asking again changes nothing
     store.remove(thumb)
     assert store.waiting() == [one, two]
 
@@ -128,7 +128,7 @@ def test_scale_of_scores(place: str) -> None:
 
 
 def test_two_hundred_writers_at_once_lose_and_double_nothing(place: str) -> None:
-    """8 processes with 25 threads each; the store does not exist before they come, and each sends everything twice."""
+    """8 processes with 25 threads each, starting without a store; each thread sends every judgement twice."""
     command = [sys.executable, "-m", "tests.feedback_writers", place]
     done = subprocess.run(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 0, done.stderr
@@ -199,7 +199,7 @@ def test_folders_missing_folders_and_unwritable_places_are_errors_that_name_them
     assert f"{tmp_path} is a folder. Give a file, such as {tmp_path / 'feedback.db'}" in error_of(tmp_path)
     assert f"there is no folder {tmp_path / 'absent'}" in error_of(tmp_path / "absent" / "feedback.db")
     assert "empty name" in error_of(" ")
-    if Path("/proc/self").is_dir():  # nobody, not even root, can make a file there
+    if Path("/proc/self").is_dir():  # nobody, not even root, can create a file there
         assert "cannot be used: unable to open database file" in error_of("/proc/self/feedback.db")
 
 

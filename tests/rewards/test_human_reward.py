@@ -1,4 +1,4 @@
-"""People as the reward: what they said counts, what they have not said is asked, and a run never waits for ever."""
+"""People as the reward: judged responses get their scores, others are queued, and a run never waits forever."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FeedbackStore:
 
 @contextmanager
 def person(place: str, score: Callable[[Queued], float]) -> Iterator[list[Queued]]:
-    """Somebody who scores whatever waits, as ``ppolm feedback label --follow`` does."""
+    """An annotator who scores whatever is queued, as with ``ppolm feedback label --follow``."""
     judged: list[Queued] = []
     gone = threading.Event()
 
@@ -119,7 +119,7 @@ def test_model_scores_the_rest_on_the_scale_of_the_scores(store: FeedbackStore) 
     human = HumanReward(store, timeout=0.05, model=model)
     assert human(["a?", "a?"], ["x", "new"], title=["one", "two"]) == [1.0, 6.0]
     assert asked == [(["a?"], ["new"], {"title": ["two"]})]
-    assert [queued.response for queued in store.waiting()] == ["new"]  # nobody needs it, anybody may judge it
+    assert [queued.response for queued in store.waiting()] == ["new"]  # no longer needed, but it may still be judged
     human(["a?"], ["new"])
     assert len(store.waiting()) == 1
     store.add([rate("new", 4.0)])

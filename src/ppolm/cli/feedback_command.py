@@ -33,19 +33,19 @@ class StoreArguments:
 
 @dataclass(frozen=True, kw_only=True)
 class ImportArguments(StoreArguments):
-    """Store the judgements of files. A row that is imported twice is one judgement."""
+    """Import judgements from files. A row that is imported twice is stored once."""
 
     files: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILE...")]
     """.jsonl(.gz), .csv or .parquet files, or dataset names: prompt or messages, with chosen and rejected, or with
     completion and score or label."""
     annotator: str | None = None
-    """Annotator of the rows that name none."""
+    """Annotator for rows that name none."""
     skip_bad_rows: bool = False
     """Leave out rows that are not judgements, and say how many."""
     split: str = "train"
-    """Split to read of a dataset name."""
+    """Split to read if a dataset is named."""
     again: bool = False
-    """Take every row as a new judgement, even if it was imported before."""
+    """Treat every row as a new judgement, even if it was imported before."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class ExportArguments(StoreArguments):
     kind: Literal["preferences", "scores", "thumbs", "all"] = "all"
     """Which judgements."""
     rule: Literal["all", "latest", "majority", "mean"] = "all"
-    """Several judgements of the same thing: all of them, the latest of each annotator, or one by majority or mean."""
+    """Of several judgements of the same item, keep all, the latest of each annotator, or one by majority or mean."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class LabelArguments(StoreArguments):
     """Judge the responses that wait in the store, one after the other."""
 
     annotator: str | None = None
-    """Your name. Default: the one you are logged in with."""
+    """Your name. Default: your login name."""
     ask: Literal["score", "thumb", "preference"] = "score"
     """Give each response a number or a thumb, or compare the responses to one prompt pairwise."""
     follow: bool = False
@@ -81,7 +81,7 @@ class LabelArguments(StoreArguments):
 
 
 def main(argv: list[str]) -> None:
-    """Run one of the four."""
+    """Run one of the four actions."""
     if not argv or argv[0] in ("-h", "--help"):
         print(usage())
         return
@@ -93,7 +93,7 @@ def main(argv: list[str]) -> None:
 
 
 def usage() -> str:
-    """What there is to call."""
+    """The list of actions."""
     lines = [f"  {name:<6}  {what}" for name, (_, what) in ACTIONS.items()]
     return "\n".join(["usage: ppolm feedback ACTION [--store STORE] [--help] ...", "", *lines])
 
@@ -166,7 +166,7 @@ def stats(argv: list[str]) -> None:
 
 
 def label(argv: list[str]) -> None:
-    """Ask about everything that waits."""
+    """Ask for a judgement of every waiting response."""
     arguments = parse(LabelArguments, "ppolm feedback label", argv)
     from ppolm.cli.feedback_tables import number_of
     from ppolm.feedback.label import Labeller

@@ -45,7 +45,7 @@ def _annotator_lines(summary: Mapping[Kind, KindSummary]) -> Iterator[str]:
 
 
 def _agreement_lines(kind: Kind, one: KindSummary) -> Iterator[str]:
-    """Krippendorff's alpha of all, Cohen's kappa of every two, or why there is none."""
+    """Krippendorff's alpha of all annotators, Cohen's kappa of every pair, or why there is none."""
     judged = f"{number_of(one.overlap, 'item')} judged by several annotators"
     if one.overlap < MIN_OVERLAP:
         yield f"agreement on {kind}: too little overlap to say anything ({judged}, at least {MIN_OVERLAP} needed)"

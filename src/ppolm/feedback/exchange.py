@@ -1,4 +1,4 @@
-"""Judgements from and to rows of data files: what was exported is the same judgements when it comes back."""
+"""Converting judgements to and from rows of data files; an export can be imported again without duplicates."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ COLUMNS = (
     *("prompt", "messages", "chosen", "rejected", "tie", "margin", "completion", "score", "label"),
     *("confidence", "annotator", "judged_at", "run", "step", "sequence", "judgement_id"),
 )
-"""The columns of an exported file, in order; those that say nothing are left out."""
+"""The columns of an exported file, in order; empty ones are left out."""
 RENAME = "Rename the column if it means something else."
 
 
 def read_records(
     source: str, split: str = "train", annotator: str | None = None, skip_bad: bool = False, again: bool = False
 ) -> list[Record]:
-    """All judgements of a file or dataset; ``annotator`` gave those that name none.
+    """All judgements of a file or dataset; ``annotator`` is used for rows that name none.
 
-    The id of a row is its ``judgement_id`` if it has one, else a digest of what it says, who says it, and how many rows
-    like it came before in the file: the same row imported twice is one judgement, the same judgement of two annotators
-    is two, and a file to which rows were added brings only those. With ``again`` every row is a new judgement.
+    The id of a row is its ``judgement_id`` if it has one, else a digest of its content, its annotator and the number of
+    identical rows before it in the file. So a row imported twice is one judgement, the same judgement by two annotators
+    is two, and importing a file again adds only its new rows. With ``again`` every row is a new judgement.
     """
     seen: Counter[str] | None = None if again else Counter()
     what = "judgements (prompt, chosen, rejected)"
@@ -38,7 +38,7 @@ def read_records(
 
 
 def as_record(row: Any, where: str, annotator: str | None, seen: Counter[str] | None) -> Record:
-    """A row as a judgement; ``seen`` counts the rows of its file, without it the row's own id is not used."""
+    """A row as a judgement; ``seen`` counts identical rows of the file. If it is None, the record gets a new id."""
     judgement = as_judgement(row, where)
     columns = judgement.prompt.columns
     judgement = replace(judgement, prompt=Prompt(judgement.prompt.content), annotator=judgement.annotator or annotator)
@@ -63,7 +63,7 @@ def as_record(row: Any, where: str, annotator: str | None, seen: Counter[str] | 
 
 
 def loadable_rows(records: Iterable[Record]) -> tuple[list[dict[str, Any]], list[DataError]]:
-    """Rows of judgements, and why some cannot be rows: a store may hold empty responses or halves of characters."""
+    """Judgements as rows, and errors for those that cannot be: a store may hold empty responses or lone surrogates."""
     rows, problems = [], []
     for record in records:
         row, where = as_row(record), f"Judgement {record.id}"
@@ -79,7 +79,7 @@ def loadable_rows(records: Iterable[Record]) -> tuple[list[dict[str, Any]], list
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """All text inside a row."""
+    """All strings inside a row."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, (list, dict)):
@@ -102,7 +102,7 @@ def _whole(columns: Mapping[str, Any], name: str, where: str) -> int | None:
     if value in (None, ""):
         return None
     try:
-        number = float(value)  # spreadsheets hold text, and 3 as 3.0
+        number = float(value)  # spreadsheets store numbers as text, and 3 as 3.0
         if number == int(number) and abs(number) < 2**31:
             return int(number)
     except (TypeError, ValueError, OverflowError):
@@ -117,6 +117,6 @@ def _time(columns: Mapping[str, Any], where: str) -> datetime | None:
     try:
         time = value if isinstance(value, datetime) else datetime.fromisoformat(str(value).replace("Z", "+00:00"))
         return time.replace(tzinfo=timezone.utc) if time.tzinfo is None else time.astimezone(timezone.utc)
-    except (ValueError, OverflowError):  # the latter: a first or last day that another time zone does not have
+    except (ValueError, OverflowError):  # the latter near the first or last date, after conversion to UTC
         expected = "expected a time such as 2026-05-01T12:00:00+00:00"
         raise DataError(f"{where} has {brief(value)} as its 'judged_at', {expected}. {RENAME}") from None

@@ -1,4 +1,4 @@
-"""Judging at the terminal: one response, or two, at a time."""
+"""Judging at the terminal, one response or one pair at a time."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ppolm.messages import brief, printable
 
 Ask = Literal["score", "thumb", "preference"]
 POLL_SECONDS = 1.0
-"""How often to look for new responses when the queue is empty."""
+"""Interval at which to look for new responses when the queue is empty."""
 QUESTIONS = {"score": "score (a number)", "thumb": "good? (y/n)", "preference": "which is better? (1/2, t for a tie)"}
 COMMANDS = "s skip, u undo, q quit"
 THUMBS = TRUTHS | {"y": True, "n": False}
 
 
 class Labeller:
-    """Asks one annotator about everything that waits, and saves each answer before it asks the next question."""
+    """Asks one annotator about every queued response, and saves each answer before asking the next question."""
 
     def __init__(
         self,
@@ -35,24 +35,24 @@ class Labeller:
     ) -> None:
         self.store, self.annotator, self.kind, self.follow = store, annotator, ask, follow
         self.read = read or input
-        self.say = lambda line: say(printable(line))  # a response may hold a terminal's control codes
+        self.say = lambda line: say(printable(line))  # a response may contain terminal control codes
         self.saved: list[Record] = []
         self._skipped: set[tuple[str, ...]] = set()
-        # Read once: of what this annotator says from now on, this session knows. One who judges at two terminals at
-        # once may be asked about a pair twice, and both answers are kept.
+        # Read once: later answers are tracked by this session. Somebody who judges at two terminals at once may be
+        # asked about a pair twice, and both answers are kept.
         self._compared = store.compared_by(annotator) if ask == "preference" else set()
 
     def run(self) -> int:
-        """Ask until nothing waits or the annotator leaves. How many judgements were saved."""
+        """Ask until the queue is empty or the annotator quits; returns the number of judgements saved."""
         try:
             while self._turn():
                 pass
-        except (EOFError, KeyboardInterrupt):  # whatever was answered is already in the store
+        except (EOFError, KeyboardInterrupt):  # all answers so far are already in the store
             self.say("")
         return len(self.saved)
 
     def _turn(self) -> bool:
-        """One question; False when there are no more."""
+        """Ask one question; returns False when there are no more."""
         open_ = list(self._open())
         if not open_:
             if not self.follow:
@@ -83,14 +83,14 @@ class Labeller:
             self.say(f"{brief(answer)} is not an answer.{expected}")
 
     def _open(self) -> Iterator[tuple[Queued, ...]]:
-        """What is still to ask, the oldest first: responses, or pairs of responses to the same prompt."""
+        """What is still to be asked, oldest first: responses, or pairs of responses to the same prompt."""
         waiting = self.store.waiting()
         if self.kind != "preference":
             return (item for item in ((queued,) for queued in waiting) if _key(item) not in self._skipped)
         groups: dict[str, list[Queued]] = {}
         for queued in waiting:
             groups.setdefault(prompt_id(queued.content), []).append(queued)
-        # By id, which is as good as random: whichever was sampled first is not always the first to be read.
+        # Sorted by id, which is as good as random, so that the response sampled first is not always shown first.
         pairs = (pair for group in groups.values() for pair in combinations(sorted(group, key=lambda q: q.id), 2))
         return (pair for pair in pairs if _key(pair) not in self._compared and _key(pair) not in self._skipped)
 
@@ -121,7 +121,7 @@ class Labeller:
         return Preference(prompt, chosen, rejected, tie=answer == "t", annotator=self.annotator)
 
     def _undo(self) -> bool:
-        """Take back the last answer of this session, so that it is asked again."""
+        """Undo the last answer of this session, so that it is asked again."""
         if not self.saved:
             self.say("There is nothing to undo.")
             return False
@@ -133,7 +133,7 @@ class Labeller:
 
 
 def readable(content: Content) -> str:
-    """Text for a terminal: a response may hold codes that move its cursor or clear it."""
+    """Text that is safe to print: a response may contain codes that move the cursor or clear the screen."""
     if not isinstance(content, str):
         content = "\n".join(f"{message['role']}: {message['content']}" for message in content)
     return printable(content)

@@ -1,4 +1,4 @@
-"""FeedbackStore: judgements in, judgements out, and the queue of responses that wait for one."""
+"""FeedbackStore: stored judgements, and the queue of responses waiting to be judged."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from ppolm.feedback.transactions import shown, transact
 from ppolm.messages import brief
 
 CHUNK = 500
-"""Ids per query: databases bound the number of parameters."""
+"""Ids per query, since databases limit the number of parameters."""
 VERDICTS = ("scores", "thumbs")
-"""Kinds that say something about one response by itself."""
+"""Kinds that judge a single response."""
 NOT_CONTENT = frozenset({"time", "run", "step", "sequence"})
-"""Columns that may differ when the same judgement comes again."""
+"""Columns that may differ when the same judgement is added again."""
 rejected = responses.alias("rejected")
 
 
 class FeedbackStore:
-    """All judgements of one place. Safe for many processes and threads at once, each with its own store or shared."""
+    """A database of judgements. Safe for concurrent processes and threads, whether they share an object or not."""
 
     def __init__(self, place: str, create: bool = True) -> None:
         """``place`` is the path of an SQLite file, or a URL such as postgresql://user@host/db."""
         self.engine = open_engine(place, create)
         self.name = place if is_url(place) and VARIABLE.search(place) else shown(self.engine.url)
-        """Path, or URL without its password: with the name of the variable that holds it, or with asterisks."""
+        """Path, or URL with the password shown as its variable or as asterisks."""
 
     def close(self) -> None:
-        """Let go of open connections."""
+        """Close open connections."""
         self.engine.dispose()
 
     def add(self, records: Sequence[Record]) -> int:
-        """Store judgements, all or none; those whose id is there already are left as they are. How many are new."""
+        """Store judgements, all or none, leaving existing ids unchanged; returns the number of new ones."""
         for record in records:
             _check_numbers(record)
             _check_name(record.judgement.annotator, "an annotator")
@@ -65,11 +65,11 @@ class FeedbackStore:
         return transact(self.engine, work, write=True) if rows else 0
 
     def remove(self, record: Record) -> None:
-        """Take a judgement back; a response that waited for it waits again."""
+        """Remove a judgement; if the response was queued, it waits again."""
         transact(self.engine, lambda c: c.execute(delete(judgements).where(judgements.c.id == record.id)), write=True)
 
     def records(self, kind: Kind | None = None) -> list[Record]:
-        """All judgements, or those of one kind, the oldest first."""
+        """All judgements, or those of one kind, oldest first."""
         query = _select_records().order_by(judgements.c.time, judgements.c.id)
         if kind is not None:
             query = query.where(judgements.c.kind == kind)
@@ -77,7 +77,7 @@ class FeedbackStore:
         return [record_of(row) for row in rows]
 
     def compared_by(self, annotator: str) -> set[tuple[str, ...]]:
-        """The pairs of responses, by their sorted ids, that an annotator has compared."""
+        """The pairs of responses that an annotator has compared, each as sorted ids."""
         query = select(judgements.c.response_id, judgements.c.rejected_id).where(
             judgements.c.kind == "preferences", judgements.c.annotator == annotator
         )
@@ -85,7 +85,7 @@ class FeedbackStore:
         return {tuple(sorted(str(id_) for id_ in row)) for row in rows}
 
     def verdicts(self, response_ids: Iterable[str]) -> dict[str, list[Record]]:
-        """Scores and thumbs of each of these responses that has any."""
+        """Scores and thumbs by response id, for those responses that have any."""
         query = _select_records().where(judgements.c.kind.in_(VERDICTS))
         wanted = dict.fromkeys(response_ids)
         rows = transact(self.engine, lambda c: list(_find(c, query, judgements.c.response_id, wanted)))
@@ -95,7 +95,7 @@ class FeedbackStore:
         return found
 
     def score_scale(self) -> tuple[float, float]:
-        """Mean and deviation of all stored scores; 0 and 1 where there are none, deviation 1 where all are equal."""
+        """Mean and standard deviation of all stored scores; 0 and 1 without scores, deviation 1 if all are equal."""
 
         def work(connection: Connection) -> tuple[float, float]:
             mean = connection.execute(select(func.avg(judgements.c.score))).scalar()
@@ -108,7 +108,7 @@ class FeedbackStore:
         return transact(self.engine, work)
 
     def ask(self, items: Sequence[Queued]) -> None:
-        """Queue responses for judging; one that was asked for before keeps its place."""
+        """Queue responses for judging; one that is already queued keeps its place."""
         rows = {item.id: {"response_id": item.id, "time": item.time, **vars(item.source)} for item in reversed(items)}
         answers = {item.id: answer_row(item.content, item.response) for item in items}
         for item in items:
@@ -122,7 +122,7 @@ class FeedbackStore:
             transact(self.engine, work, write=True)
 
     def waiting(self) -> list[Queued]:
-        """Responses that were asked for and have neither score nor thumb, in the order of asking."""
+        """Queued responses that have neither score nor thumb, in queue order."""
         judged = select(judgements.c.id).where(
             judgements.c.response_id == queue.c.response_id, judgements.c.kind.in_(VERDICTS)
         )
@@ -138,7 +138,7 @@ class FeedbackStore:
 
 
 def _check_numbers(record: Record) -> None:
-    """What the store takes, an export must be able to give back."""
+    """Refuse numbers that an export could not be loaded with again."""
     for name in ("score", "confidence", "margin"):
         number = getattr(record.judgement, name, 0.0)
         if not in_range(number):
@@ -146,7 +146,7 @@ def _check_numbers(record: Record) -> None:
 
 
 def _check_name(value: str | None, what: str) -> None:
-    """Names are stored as they are, so they must be text that any database holds."""
+    """Refuse names that not every database can store, since they are stored as plain text."""
     if value is not None and ("\0" in value or value.encode("utf-8", "ignore").decode() != value):
         raise FeedbackError(f"The name of {what}, {brief(value)}, holds a character that cannot be stored. Change it.")
 
@@ -168,7 +168,7 @@ def _find(connection: Connection, query: Select[Any], column: Any, ids: Mapping[
 
 
 def _insert(connection: Connection, table: Table, rows: Mapping[str, Mapping[str, Any]]) -> None:
-    """Insert rows by primary key, except those that are there. Sorted, so that two writers never wait in a circle."""
+    """Insert rows whose primary key is new, in sorted order so that two writers cannot deadlock."""
     if rows:
         dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
         statement = dialect.insert(table).on_conflict_do_nothing()
@@ -176,7 +176,7 @@ def _insert(connection: Connection, table: Table, rows: Mapping[str, Mapping[str
 
 
 def _insert_answers(connection: Connection, answers: Mapping[str, Mapping[str, Any]]) -> None:
-    """Responses, after the prompts that they refer to."""
+    """Insert responses, after the prompts that they refer to."""
     asked = {row["prompt_id"]: {"id": row["prompt_id"], "content": row["content"]} for row in answers.values()}
     _insert(connection, prompts, asked)
     columns = ("id", "prompt_id", "text")

@@ -1,4 +1,4 @@
-"""What a store holds: counts, repetitions, contradictions, and how far people agree."""
+"""Summary of a store: counts, duplicates, conflicts, and agreement between annotators."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ppolm.feedback.resolve import by_item, latest
 
 METRICS: dict[Kind, Metric] = {"preferences": "nominal", "scores": "interval", "thumbs": "nominal"}
 MIN_OVERLAP = 2
-"""Items judged by two annotators below which agreement says nothing."""
+"""With fewer items judged by two annotators, agreement is not computed."""
 
 
 @dataclass(frozen=True)
@@ -31,20 +31,20 @@ class KindSummary:
 
     judgements: int
     items: int
-    """Different responses that were judged, or pairs of them."""
+    """Distinct responses, or pairs of responses, that were judged."""
     duplicates: int
-    """Judgements in which an annotator said of an item what they had said of it before."""
+    """Judgements that repeat an annotator's earlier verdict on the same item."""
     changed: int
-    """Items on which an annotator said different things at different times."""
+    """Items on which an annotator gave different verdicts at different times."""
     conflicts: int
-    """Items on which annotators differ, by the latest word of each."""
+    """Items on which annotators differ, by the latest verdict of each."""
     annotators: dict[str, int]
     """Judgements of each annotator; "" for those without a name."""
     overlap: int
-    """Items that two annotators or more judged."""
+    """Items judged by two or more annotators."""
     metric: Metric
     alpha: float | None
-    """Krippendorff's alpha over those."""
+    """Krippendorff's alpha over the overlapping items."""
     pairs: list[PairAgreement]
 
 
@@ -75,7 +75,7 @@ def _summarise(records: list[Record], kind: Kind) -> KindSummary:
 
 
 def _pairs(newest: Sequence[Record], metric: Metric) -> list[PairAgreement]:
-    """Every two named annotators who have an item in common."""
+    """Agreement of every pair of named annotators with an item in common."""
     said: dict[str, dict[tuple[str, ...], float]] = {}
     for record in newest:
         if record.judgement.annotator is not None:

@@ -1,4 +1,4 @@
-"""Records as rows of the tables, and back."""
+"""Conversion between records and table rows."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from ppolm.messages import brief
 
 
 def answer_row(content: Content, text: str) -> dict[str, Any]:
-    """A response, with its prompt."""
+    """The row of a response, with its prompt."""
     plain = plain_content(content)
     return {"id": response_id(plain, text), "prompt_id": prompt_id(plain), "content": plain, "text": str(text)}
 
 
 def response_rows(record: Record) -> list[dict[str, Any]]:
-    """The responses that a judgement is about."""
+    """The rows of the responses that a judgement is about."""
     judged = record.judgement
     return [answer_row(judged.prompt.content, text) for text in judged.answers.values()]
 
 
 def judgement_row(record: Record) -> dict[str, Any]:
-    """A judgement as its table has it."""
+    """The table row of a judgement."""
     judged = record.judgement
     ids = record.response_ids
     return {
@@ -43,7 +43,7 @@ def judgement_row(record: Record) -> dict[str, Any]:
 
 
 def record_of(row: Any) -> Record:
-    """A judgement as it was stored."""
+    """The judgement stored in a row."""
     judgement = _judgement(row)
     texts = judgement.answers.values()
     said = {"preferences": ("tie", "margin"), "scores": ("score",), "thumbs": ("label",)}.get(row["kind"], ("kind",))
@@ -64,7 +64,7 @@ def _is_number(value: Any) -> bool:
 
 
 def queued_of(row: Any) -> Queued:
-    """A response that waits, as it was stored."""
+    """The queued response stored in a row."""
     if not _is_content(row["content"]) or not isinstance(row["text"], str):
         raise FeedbackError(f"{DAMAGED} (response {brief(row['response_id'])} in the queue has no text).")
     return Queued(row["content"], row["text"], source_of(row), row["time"])

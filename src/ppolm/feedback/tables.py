@@ -14,25 +14,25 @@ from ppolm.feedback.record import canonical
 from ppolm.messages import brief, reason
 
 VERSION = 1
-"""Raised when a table changes; a store with a higher one is left alone."""
+"""Schema version, incremented when a table changes; a store with a higher one is refused."""
 
 
 DAMAGED = "The feedback store is damaged, or something else has written into it: take a copy from before"
-"""What to say of a row that the store cannot have written."""
+"""Error message for a row that the store cannot have written."""
 
 
 class JSONText(TypeDecorator[Any]):
-    """Canonical JSON as text: PostgreSQL refuses NUL in plain text, and a sampled response may hold it."""
+    """Canonical JSON as text: PostgreSQL refuses NUL in plain text, and a sampled response may contain it."""
 
     impl = Text
     cache_ok = True
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> str:  # noqa: ARG002
-        """Into the database."""
+        """Encode a value for the database."""
         return canonical(value)
 
     def process_result_value(self, value: Any, dialect: Dialect) -> Any:  # noqa: ARG002
-        """Out of the database."""
+        """Decode a value from the database."""
         try:
             return None if value is None else json.loads(value)
         except (TypeError, ValueError, RecursionError) as error:
@@ -46,12 +46,12 @@ class UTCTime(TypeDecorator[datetime]):
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str:  # noqa: ARG002
-        """Into the database."""
+        """Encode a value for the database."""
         assert value is not None
         return value.isoformat(timespec="microseconds")
 
     def process_result_value(self, value: Any, dialect: Dialect) -> datetime:  # noqa: ARG002
-        """Out of the database."""
+        """Decode a value from the database."""
         try:
             return datetime.fromisoformat(value)
         except (TypeError, ValueError):
@@ -100,7 +100,7 @@ judgements = Table(
 queue = Table(
     "feedback_queue",
     metadata,
-    # Rows stay when a response is judged: the queue is what was asked and has no answer, so undo restores nothing.
+    # Rows stay when a response is judged: waiting means queued without a judgement, so undo need not restore the row.
     Column("response_id", ForeignKey(responses.c.id), primary_key=True),
     Column("time", UTCTime, nullable=False),
     Column("run", Text),

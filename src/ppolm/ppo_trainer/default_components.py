@@ -1,4 +1,4 @@
-"""The components of a trainer as its configuration asks for them."""
+"""The default components of a trainer, built from its configuration."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class DefaultComponents:
-    """Makes each component when it is asked for."""
+    """Builds each component on request."""
 
     config: PPOConfig
     models: Models
     own_rewards: Any = None
-    """Rewards of the user's own, by name, in place of the configured ones."""
+    """The user's own rewards, by name; they replace the configured ones."""
 
     def generator(self) -> Generator:
         """Samples from the policy itself."""
@@ -40,9 +40,9 @@ class DefaultComponents:
         return Generator(models.policy, models.setup, Sampling.of(config), config.seed, config.samples_per_prompt)
 
     def attributor(self) -> TokenAttributor:
-        """Scores policy and reference."""
+        """Scores responses with policy and reference."""
         config, models = self.config, self.models
-        # Older rollouts in the update would hide how far sampler and scorer are apart.
+        # Replayed rollouts in the update would hide the mismatch between sampler and scorer.
         watched = config.recompute_logprobs != "auto" or config.replay_rollouts == 1
         recompute = config.recompute_logprobs if watched else "always"
         return TokenAttributor(models.policy, models.sft, config.temperature, config.microbatch_tokens, recompute)
@@ -58,7 +58,7 @@ class DefaultComponents:
         return KLDivergence(self.config.kl_estimator)
 
     def reward_computer(self) -> RewardComputer:
-        """The configured rewards, or the user's own in their place."""
+        """The configured rewards, or the user's own."""
         config, models = self.config, self.models
         if self.own_rewards is None and models.reward and not models.reward.trained:
             log.warning(
@@ -75,7 +75,7 @@ class DefaultComponents:
         )
 
     def judge(self) -> RewardComputer | None:
-        """The configured judge, held to the same checks as a reward."""
+        """The configured judge, with the same checks as a reward."""
         config, models = self.config, self.models
         if config.judge is None:
             return None
@@ -83,11 +83,11 @@ class DefaultComponents:
         return RewardComputer({config.judge: reward}, on_error=config.on_reward_error)
 
     def reward_adjuster(self) -> RewardAdjuster:
-        """Token rewards of scores and KL."""
+        """Token rewards from scores and KL."""
         return RewardAdjuster(self.config.whiten_rewards)
 
     def value_adder(self) -> ValueAdder:
-        """Values of states."""
+        """State values."""
         return ValueAdder(self.models.value, self.config.microbatch_tokens)
 
     def advantage_comp(
@@ -96,14 +96,14 @@ class DefaultComponents:
         gae_advantage: Advantages | None = None,
         return_calculator: Returns | None = None,
     ) -> AdvantageComp:
-        """TD errors, GAE and reward-to-go; a stage that is given takes the place of ours."""
+        """TD errors, GAE and reward-to-go; a stage passed in replaces the default one."""
         stages = (td_error, gae_advantage, return_calculator)
         return AdvantageComp(self.config.gamma, self.config.lam, self.config.whiten_advantages, *stages)
 
     def buffer(self) -> ExperienceBuffer:
-        """The newest rollouts."""
+        """Holds the newest rollouts."""
         return ExperienceBuffer(self.config.buffer_capacity, self.config.replay_rollouts)
 
     def model_trainer(self, kl: KLCoefficient) -> ModelTrainer:
-        """Both optimisers."""
+        """Updates policy and value model."""
         return ModelTrainer(self.models.policy, self.models.value, self.config, kl)

@@ -1,4 +1,4 @@
-"""People as the reward: stored scores for responses that have some, questions for those that have none."""
+"""People as the reward: stored scores where there are any; other responses are queued for judging."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from ppolm.feedback.store import FeedbackStore
 from ppolm.rewards.protocol import Reward, RewardCallError
 
 POLL_SECONDS = 1.0
-"""How often to look whether people have judged."""
+"""Interval at which to check for new judgements."""
 
 
 class HumanReward:
-    """The mean of what each annotator last said of a response, on the scale of the stored scores.
+    """The mean of each annotator's latest judgement of a response, on the scale of the stored scores.
 
-    A score counts as it is, weighted by its confidence. Where there are only thumbs, or after the time-out only the
-    model, there is no score, and z is put onto the same scale as μ + σ·z, with mean μ and deviation σ of all stored
-    scores (0 and 1 in a store without any): z is 1 and -1 for thumbs, else the model's score (mean 0, deviation 1).
+    Scores are used as they are, weighted by confidence. A response without scores gets μ + σ·z, with mean μ and
+    standard deviation σ of all stored scores (0 and 1 in a store without any): z is 1 or -1 for thumbs, or, if nobody
+    judged it in time, the reward model's score (mean 0, deviation 1).
     """
 
     def __init__(
         self, store: FeedbackStore, timeout: float, model: Reward | None = None, run: str | None = None
     ) -> None:
-        """After ``timeout`` seconds without judgements ``model`` scores the responses; without it that is an error."""
+        """``model`` scores responses that are not judged within ``timeout`` seconds; without it that is an error."""
         self.store, self.timeout, self.model, self.run = store, timeout, model, run
 
     def __call__(self, prompts: Sequence[Any], responses: Sequence[str], **columns: Sequence[Any]) -> list[float]:
-        """A score per response; waits for people where there is none."""
+        """A score per response; waits for people to judge those without one."""
         ids = [response_id(content, text) for content, text in zip(prompts, responses, strict=True)]
         try:
             judged = self._wait(ids, prompts, responses)
@@ -48,7 +48,7 @@ class HumanReward:
         return [scores[id_] for id_ in ids]
 
     def _wait(self, ids: list[str], prompts: Sequence[Any], responses: Sequence[str]) -> dict[str, list[Record]]:
-        """Judgements of the responses, once all have some or the time is over."""
+        """Judgements of the responses, once all have been judged or the time is up."""
         judged = self.store.verdicts(ids)
         open_ = [position for position, id_ in enumerate(ids) if id_ not in judged]
         if not open_:
@@ -80,7 +80,7 @@ class HumanReward:
     def _fall_back(
         self, missing: list[int], prompts: Sequence[Any], responses: Sequence[str], columns: dict[str, Sequence[Any]]
     ) -> list[float]:
-        """The reward model's scores of responses that nobody judged in time. They stay in the queue."""
+        """The reward model's scores for responses that nobody judged in time; they stay in the queue."""
         if self.model is None:
             raise RewardCallError(
                 f"Reward human: {len(missing)} of {len(responses)} responses were not judged within human_timeout "
