@@ -46,10 +46,7 @@ class QueueQuestions:
     def keys(self, connection: Connection, live: bool | None) -> list[str]:
         """Everything that is open, in the order in which it is asked."""
         rows = connection.execute(self._open(live)).mappings().all()
-        if self.kind == "preference":
-            keys = self._pairs(connection, rows)
-        else:
-            keys = [row["response_id"] for row in rows]
+        keys = self._pairs(connection, rows) if self.kind == "preference" else [row["response_id"] for row in rows]
         skipped = select(skips.c.item).where(self.asked_in(skips))
         passed = set(connection.execute(skipped).scalars())
         return [key for key in keys if key not in passed]

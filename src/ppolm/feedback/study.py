@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -153,7 +153,7 @@ def count_items(store: FeedbackStore, study: Study) -> int:
     return int(transact(store.engine, lambda connection: connection.execute(query).scalar_one()))
 
 
-def study_of(row: Mapping[str, Any]) -> Study:
+def study_of(row: Any) -> Study:
     """A study as it was stored."""
     return Study(
         name=row["name"],

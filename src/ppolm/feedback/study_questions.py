@@ -50,15 +50,14 @@ class StudyQuestions:
         asked = self._asked(connection)
         for question in excluded:
             asked.count(question)
-        taken, found = list(excluded), []
-        while len(found) < count:
-            question = self._next(connection, asked, taken)
-            if question is None:
+        taken = list(excluded)
+        while len(taken) < count + len(excluded):
+            planned = self._next(connection, asked, taken)
+            if planned is None:
                 break
-            asked.count(question)
-            taken.append(question)
-            found.append(question)
-        return found
+            asked.count(planned)
+            taken.append(planned)
+        return taken[len(excluded) :]
 
     def find(self, connection: Connection, key: str) -> Question | None:
         """The question about one item, if this study has it."""

@@ -59,7 +59,7 @@ class UTCTime(TypeDecorator[datetime]):
 
 def source_columns(prefix: str = "") -> list[Column[Any]]:
     """Where a response was made: the fields of ``Source``, each column beginning with the prefix."""
-    kinds = {"run": Text, "step": Integer, "sequence": Integer, "policy": Text, "purpose": String(16)}
+    kinds: dict[str, Any] = {"run": Text, "step": Integer, "sequence": Integer, "policy": Text, "purpose": String(16)}
     return [Column(prefix + name, kind) for name, kind in kinds.items()]
 
 

@@ -146,13 +146,12 @@ def answered(
     """The judgement that an answer makes."""
     sides = shown_sides(question, annotator)
     judgement, swapped = _judgement(question, sides, annotator, answer.verdict)
-    first, second = (*(sides[::-1] if swapped else sides), None)[:2]
-    is_pair = second is not None
+    first, *others = sides[::-1] if swapped else sides
     details = Details(
         study=question.study.id if question.study else None,
         item=question.key,
         seconds=_seconds(seconds),
-        chosen_first=not swapped if is_pair else None,
+        chosen_first=not swapped if others else None,
         both_bad=answer.verdict == "both_bad",
         strength=_strength(question, answer),
         axes=_axes(question, answer.axes),
@@ -161,7 +160,7 @@ def answered(
         gold=question.gold is not None,
     )
     id_ = judgement_id(task_id(question, annotator))
-    return Record(judgement, id_, now(), first.source, second.source if second is not None else Source(), details)
+    return Record(judgement, id_, now(), first.source, others[0].source if others else Source(), details)
 
 
 def _judgement(
