@@ -76,10 +76,26 @@ def settle_by_mean(group: Sequence[Record]) -> Judgement | None:
 
 def mean_verdict(group: Sequence[Record]) -> float:
     """Σ c·v / Σ c over scores, or over thumbs as 1 and -1; the plain mean if nobody is confident at all."""
-    weight = sum(record.judgement.confidence for record in group)
-    if weight == 0:
-        return statistics.fmean(record.verdict for record in group)
-    return sum(record.judgement.confidence * record.verdict for record in group) / weight
+    return _weighted([record.verdict for record in group], group)
+
+
+def net_win_share(id_: str, comparisons: Sequence[Record]) -> float:
+    """z = Σ c·v / Σ c, with v = 1 where a response won, -1 where it lost or both were bad, 0 for a tie."""
+
+    def vote(record: Record) -> float:
+        if record.details.both_bad:
+            return -1.0
+        return 0.0 if record.verdict == 0 else 1.0 if record.response_ids[0] == id_ else -1.0
+
+    return _weighted([vote(record) for record in comparisons], comparisons)
+
+
+def _weighted(values: Sequence[float], group: Sequence[Record]) -> float:
+    """Σ c·v / Σ c by the confidence of each judgement; the plain mean if nobody is confident at all."""
+    confidence = [record.judgement.confidence for record in group]
+    if sum(confidence) == 0:
+        return statistics.fmean(values)
+    return sum(c * value for c, value in zip(confidence, values, strict=True)) / sum(confidence)
 
 
 def _settle(group: list[Record], settle: Callable[[Sequence[Record]], Judgement | None]) -> Record | None:
