@@ -83,12 +83,13 @@ def item_id(study: Study, item: Item) -> str:
 def create_study(store: FeedbackStore, study: Study, content: Sequence[Item]) -> Study:
     """Store a study with its items, all or nothing; the study as it was stored.
 
-    A pair that is there twice counts once; one whose two responses are the same text is left out and counted.
+    A pair that is there twice counts once, as the first of them; one whose two responses are the same text is left
+    out and counted.
     """
     check_study(study)
     different = [item for item in content if len(set(item.responses)) == len(item.responses)]
     study = replace(study, identical=study.identical + len(content) - len(different))
-    rows = {row["id"]: row for row in (_item_row(study, item) for item in different)}
+    rows = {row["id"]: row for row in (_item_row(study, item) for item in reversed(different))}
     if not rows:
         raise FeedbackError(
             f"Study {brief(study.name)} would have nothing to judge: no items, or only identical pairs."
