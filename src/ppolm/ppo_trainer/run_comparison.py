@@ -69,6 +69,7 @@ class RunComparison:
         if judge:  # eval_every 0, which the run may have, does not go with a judge
             asked |= {"judge": judge, "eval_every": max(1, self.config.eval_every)}
         self.trainer = PPOTrainer(self.config.changed(**asked))
+        self.trainer.occasion.run = run.resolve().name
         load_scale_state(self.trainer, read_state(state))
 
     def compare(
