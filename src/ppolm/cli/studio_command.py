@@ -40,7 +40,7 @@ def main(argv: list[str]) -> None:
     """Serve until Ctrl-C."""
     arguments = parse(StudioArguments, "ppolm studio", argv)
     try:
-        from ppolm.studio.pages import plotly_script
+        from ppolm.studio.plotly_file import plotly_script
         from ppolm.studio.serve import LOCAL, serve
     except ModuleNotFoundError as error:
         raise ConfigError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from ppolm.cli.settings import parse_train
+from ppolm.cli.settings import parse_train, see_it
 from ppolm.config import PPOConfig
 from ppolm.data.load_rows import load_prompts
 from ppolm.data.prompts import Prompt
@@ -14,7 +14,7 @@ from ppolm.names import EMBEDDED
 
 
 def main(argv: list[str]) -> None:
-    """Train, and say where the result is."""
+    """Train, and print where the result is."""
     arguments = parse_train(argv)
     config = arguments.settings
     if config.prompts is None and config.model_name == EMBEDDED:
@@ -35,7 +35,7 @@ def main(argv: list[str]) -> None:
     if arguments.estimate:
         print_estimate(config)
         return
-    if arguments.resume is None and config.run_name:  # say what is wrong before anything large is loaded
+    if arguments.resume is None and config.run_name:  # fail before anything large is loaded
         refuse_claimed(run_path(config), IN_USE)
         refuse_used_folder(run_path(config))
     elif arguments.resume is not None:
@@ -52,17 +52,18 @@ def main(argv: list[str]) -> None:
     results = trainer.train(prompts, config.num_epochs, eval_prompts=held_out, resume=arguments.resume)
     print(results.summary())
     print(f"Try it:      ppolm generate --run {results.run_dir} --prompt '...'")
+    print(see_it(results.run_dir))
 
 
 def print_estimate(config: PPOConfig) -> None:
-    """Say what a training would take, and write nothing."""
+    """Print what a training run would take; nothing is written."""
     from ppolm.estimate import estimate
 
     print(estimate(config, *load_both(config)).measured_text())
 
 
 def load_both(config: PPOConfig) -> tuple[list[Prompt], list[Prompt] | None]:
-    """Prompts to train on, and those to evaluate on if they are named."""
+    """Prompts to train on, and those to evaluate on if they are given."""
 
     def load(source: str) -> list[Prompt]:
         return load_prompts(source, config.dataset_split, config.skip_bad_rows)

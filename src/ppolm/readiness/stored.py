@@ -1,6 +1,7 @@
-"""What a reward model's own report says of it: for those who are about to train on it, and for pages.
+"""Reading a reward model's stored readiness report: before training on it, and for pages.
 
-A folder may come from anywhere, be half copied or damaged. What cannot be read is a gap, never an error.
+The folder may come from elsewhere, or be damaged or incomplete. What cannot be read is left open and named; it is never
+an error.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ MOST_ITEMS = 1_000
 
 
 def doubts_about(folder: Path) -> str | None:
-    """Why a reward model should not be trained on, by the report beside it; None if nothing says so."""
+    """Why a reward model should not be trained on, from the report in its folder; None if there is no reason."""
     try:
         report = json.loads((folder / REPORT).read_text(encoding="utf-8"))
         verdict, reasons = report["verdict"], [str(reason["text"]) for reason in report["reasons"]]
     except (OSError, ValueError, KeyError, TypeError):
-        return None  # no report, or none that can be read
+        return None  # no report, or not readable
     return "; ".join(reasons) if verdict == "not ready" else None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from threading import Event
 
 from ppolm.studio.model_workers import ModelWorkers
 from ppolm.studio.visitors import Keys
@@ -22,3 +23,5 @@ class Studio:
     """The address it listens on. On another than this machine's own, annotators may come, who only judge."""
     models: ModelWorkers = field(default_factory=ModelWorkers)
     """Models that somebody asked for, in processes of their own; they end with the server."""
+    closing: Event = field(default_factory=Event)
+    """Set when the server is about to end: open streams then end by themselves."""

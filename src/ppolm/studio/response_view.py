@@ -1,0 +1,56 @@
+"""One response as a page draws it: its prompt, a cell per token, and every column."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ppolm.studio.step_overview import gap
+from ppolm.studio.step_table import Numbers, StepTable
+from ppolm.studio.token_pieces import Piece, TokenPieces
+
+LONGEST_PROMPT = 100_000
+"""Letters of a prompt that a page shows; the middle of a longer one is left out."""
+DIGITS = 7
+"""Significant digits of a number on a page: those that a float32 has."""
+
+
+def response_view(table: StepTable, sequence: int, pieces: TokenPieces) -> dict[str, Any]:
+    """A response with all its tokens and columns; numbers that are missing are None."""
+    start, end = int(table.offsets[sequence]), int(table.offsets[sequence + 1])
+    texts, ids = table.texts(start, end), table.columns["action_id"][start:end].tolist()
+    found = pieces.all_of(ids, texts)
+    ended = bool(table.ended[sequence])
+    if ended and found:  # whatever the tokenizer says, this is the token that ended it
+        found[-1] = Piece(found[-1].content, special=True)
+    owner = int(table.owners[sequence])
+    prompt = table.prompt_text(sequence)
+    return {
+        "sequence": sequence,
+        "prompt": owner,
+        "prompt_text": _shortened(prompt),
+        "prompt_tokens": len(table.prompt_ids[owner]) if 0 <= owner < len(table.prompt_ids) else None,
+        "ended": ended,
+        "first_row": start,
+        "ids": ids,
+        "texts": texts,
+        "bytes": [None if piece.content is None else piece.content.hex() for piece in found],
+        "special": [index for index, piece in enumerate(found) if piece.special],
+        "columns": {name: numbers(table.columns[name][start:end]) for name in table.numeric},
+        "samples": np.flatnonzero(table.owners == owner).tolist(),
+    }
+
+
+def numbers(column: Numbers) -> list[float | int | None]:
+    """A column as JSON has it, with as many digits as it holds."""
+    if column.dtype.kind in "iu":
+        return list(column.tolist())
+    return [gap(float(f"{value:.{DIGITS}g}")) for value in column.astype(np.float64).tolist()]
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= LONGEST_PROMPT:
+        return text
+    half = LONGEST_PROMPT // 2
+    return f"{text[:half]}\n[... {len(text) - 2 * half} letters left out ...]\n{text[-half:]}"
