@@ -110,7 +110,10 @@ def test_no_path_of_a_request_reaches_the_file_system(served: Served, name: str)
     for address in (f"/api/try/{quoted}", f"/api/reward/{quoted}"):
         assert client.get(address).status in (400, 404), address
     for address in (f"/api/try/{quoted}/answer", f"/api/try/{quoted}/judge", f"/api/reward/{quoted}/score"):
-        assert client.post(address, {"prompt": "x", "responses": ["y"], "answers": ["y"]}).status in (400, 404), address
+        assert client.post(address, {"prompt": "x", "responses": {"policy": "y"}, "answers": ["y"]}).status in (
+            400,
+            404,
+        ), address
 
 
 def test_models_are_not_for_annotators_nor_for_other_sites(served: Served) -> None:
@@ -135,14 +138,19 @@ def test_bodies_that_are_not_objects_are_a_sentence(served: Served, body: bytes)
 
 def test_answers_are_sent_to_the_judges_with_where_they_come_from(served: Served) -> None:
     client = served.visitor()
-    body = {"prompt": CHAT, "responses": ["policy says", "reference says"], "step": 10}
+    texts = {"policy": "policy says", "reference": "reference says"}
+    body = {"prompt": CHAT, "responses": texts, "which": "step-000010", "step": 10}
     assert client.post("/api/try/mine/judge", body).json == {"queued": 2}
-    assert client.post("/api/try/mine/judge", {**body, "responses": ["policy says"]}).json == {"queued": 1}
+    assert client.post("/api/try/mine/judge", {**body, "responses": {"policy": "policy says"}}).json == {"queued": 1}
     store = FeedbackStore(served.studio.store)
     waiting = store.waiting()
     store.close()
     assert sorted(item.response for item in waiting) == ["policy says", "reference says"], "asked twice is asked once"
-    assert {(item.source.run, item.source.step) for item in waiting} == {("mine", 10)}
+    sources = {item.response: (item.source.run, item.source.step, item.source.policy) for item in waiting}
+    assert sources == {
+        "policy says": ("mine", 10, "mine/checkpoints/step-000010"),
+        "reference says": ("mine", 0, "reference"),
+    }
     assert all(item.content == CHAT for item in waiting)
 
 
@@ -151,18 +159,22 @@ def test_answers_are_sent_to_the_judges_with_where_they_come_from(served: Served
     [
         {"prompt": ""},
         {"prompt": 7},
-        {"responses": []},
+        {"responses": {}},
         {"responses": "text"},
-        {"responses": ["a", "b", "c"]},
-        {"responses": [1]},
-        {"responses": ["x" * 300_000]},
+        {"responses": ["text"]},
+        {"responses": {"policy": "a", "other": "b"}},
+        {"responses": {"policy": 1}},
+        {"responses": {"policy": "x" * 300_000}},
+        {"which": "../best"},
         {"step": "1"},
         {"step": -1},
         {"step": True},
     ],
 )
 def test_what_cannot_be_judged_is_refused_in_a_sentence(served: Served, change: dict[str, Any]) -> None:
-    answer = served.visitor().post("/api/try/mine/judge", {"prompt": "x", "responses": ["y"], "step": 1, **change})
+    answer = served.visitor().post(
+        "/api/try/mine/judge", {"prompt": "x", "responses": {"policy": "y"}, "step": 1, **change}
+    )
     assert answer.status == 400
     assert answer.json["error"]
 

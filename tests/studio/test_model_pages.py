@@ -95,6 +95,7 @@ def test_texts_are_scored_by_keyboard_alone_and_a_link_holds_them(served: Served
     page.locator(".cells").focus()
     page.keyboard.press("ArrowRight")
     assert numbers(page.inner_text(".detail"))[-1] == pytest.approx(expected["changes"][1], abs=1e-3)
+    page.wait_for_url(lambda address: "move" in address)
     view = query(page)
     assert (view["view"], view["prompt"], view["a"]) == ("score", POSTS[0], ANSWER)
     page.reload()
@@ -147,6 +148,7 @@ def test_policy_and_reference_answer_side_by_side(served: Served, visit: Visit) 
     assert "temperature 0.9, top k 50, top p 0.95, at most 12 tokens, seed 0" in seen
     page.keyboard.press("n")
     page.get_by_text("seed 1;").wait_for()
+    page.wait_for_url(lambda address: "seed=1" in address)
     assert query(page) == {"run": "tiny", "held": "0", "seed": "1"}
     page.go_back()
     assert page.get_by_label("Seed").input_value() == "0"
@@ -188,6 +190,7 @@ def test_a_link_holds_prompt_and_settings_and_a_chat_is_written_message_by_messa
     page.get_by_label("chat").check()
     page.get_by_role("button", name="Add a message").click()
     page.get_by_label("Message 2", exact=True).fill("And <b>again</b>")
+    page.wait_for_url(lambda address: "again" in address)
     assert json.loads(query(page)["messages"])[1]["content"] == "And <b>again</b>"
     page.get_by_role("button", name="Answer", exact=True).click()
     page.locator(".cells").nth(1).wait_for(timeout=FIRST_LOAD)

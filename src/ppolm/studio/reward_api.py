@@ -12,12 +12,13 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from ppolm.messages import brief
+from ppolm.runs.run_overview import read_settings
 from ppolm.studio.answers import NotFoundError, reads
 from ppolm.studio.model_answers import asks_model
 from ppolm.studio.reward_folders import RewardFolder, at_a_glance, find_reward_models, in_full
 from ppolm.studio.studio import Studio
 from ppolm.studio.worker_process import ModelChoice
-from ppolm.studio.workspace import Workspace, read_settings
+from ppolm.studio.workspace import Workspace
 
 ASKED = ("prompt", "answers", "unit")
 

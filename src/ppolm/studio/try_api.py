@@ -18,6 +18,7 @@ from ppolm.feedback.record import Queued, Source
 from ppolm.feedback.store import FeedbackStore
 from ppolm.messages import brief
 from ppolm.runs.chat_prompts import trained_on_chats
+from ppolm.runs.run_overview import read_settings
 from ppolm.runs.run_status import read_object
 from ppolm.storage.atomic import standing_names
 from ppolm.storage.prompt_record import read_held_out
@@ -25,7 +26,6 @@ from ppolm.studio.answers import BadRequestError, reads, writes
 from ppolm.studio.model_answers import asks_model
 from ppolm.studio.studio import Studio
 from ppolm.studio.worker_process import ModelChoice
-from ppolm.studio.workspace import read_settings
 
 ASKED = ("prompt", "chat", "temperature", "top_k", "top_p", "max_new_tokens", "seed", "greedy")
 SAMPLING = ("temperature", "top_k", "top_p", "max_new_tokens")
@@ -33,6 +33,8 @@ MOST_PROMPTS = 200
 MOST_LETTERS = 400_000
 """Held-out prompts, and letters of them, that a page is sent."""
 LONGEST_SENT = 200_000
+REFERENCE = "reference"
+"""What answers of the reference are called, as studies of two policies call them."""
 CHECKPOINT = re.compile(r"step-\d{1,12}")
 
 
@@ -45,11 +47,8 @@ def routes(studio: Studio) -> list[Route]:
 
     async def answer(request: Request, body: dict[str, Any]) -> Any:
         run = await run_in_threadpool(workspace.run, request.path_params["run"])
-        which = body.get("which", "best")
-        if not isinstance(which, str) or (which not in ("best", "last") and not CHECKPOINT.fullmatch(which)):
-            raise BadRequestError(f"which is {brief(which)}, expected best, last or the name of a checkpoint.")
         asked = {name: body[name] for name in ASKED if name in body}
-        return await studio.models.ask(ModelChoice("policy", run, which), asked)
+        return await studio.models.ask(ModelChoice("policy", run, policy_name(body)), asked)
 
     def send_to_judges(request: Request, body: dict[str, Any]) -> Any:
         run = workspace.run(request.path_params["run"])
@@ -124,12 +123,26 @@ def held_out(run: Path) -> tuple[list[Any], int]:
 
 
 def queued(run: Path, body: Mapping[str, Any]) -> list[Queued]:
-    """Responses for the judges, out of what a page sent."""
+    """Responses for the judges, out of what a page sent: the text of each side, and which policy it was."""
     content, texts, step = as_prompt(body.get("prompt"), "The prompt").content, body.get("responses"), body.get("step")
-    if not isinstance(texts, list) or not 1 <= len(texts) <= 2:
-        raise BadRequestError(f"responses is {brief(texts)}, expected a list of one or two texts.")
-    if not all(isinstance(text, str) and len(text) <= LONGEST_SENT for text in texts):
+    if not isinstance(texts, dict) or not texts or not texts.keys() <= {"policy", REFERENCE}:
+        raise BadRequestError(f"responses is {brief(texts)}, expected the text of policy, reference or both.")
+    if not all(isinstance(text, str) and len(text) <= LONGEST_SENT for text in texts.values()):
         raise BadRequestError(f"A response is no text, or longer than {LONGEST_SENT:,} characters.")
     if step is not None and (not isinstance(step, int) or isinstance(step, bool) or not 0 <= step < 2**31):
         raise BadRequestError(f"step is {brief(step)}, expected a whole number.")
-    return [Queued(content, text, Source(run=run.name, step=step)) for text in texts]
+    which = policy_name(body)
+    label = f"{run.name}/{which}" if which in ("best", "last") else f"{run.name}/checkpoints/{which}"
+    sources = {
+        "policy": Source(run=run.name, step=step, policy=label),
+        REFERENCE: Source(run=run.name, step=0, policy=REFERENCE),
+    }
+    return [Queued(content, text, sources[side]) for side, text in texts.items()]
+
+
+def policy_name(body: Mapping[str, Any]) -> str:
+    """Which policy of a run is meant, by a name that is no path."""
+    which = body.get("which", "best")
+    if not isinstance(which, str) or (which not in ("best", "last") and not CHECKPOINT.fullmatch(which)):
+        raise BadRequestError(f"which is {brief(which)}, expected best, last or the name of a checkpoint.")
+    return which

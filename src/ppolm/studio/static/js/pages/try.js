@@ -108,8 +108,8 @@ async function another() {
 }
 
 async function judge(sides) {
-  const responses = sides.map((side) => answers[side].text);
-  const body = { prompt: answers.prompt, responses, step: answers.step };
+  const responses = Object.fromEntries(sides.map((side) => [side, answers[side].text]));
+  const body = { prompt: answers.prompt, responses, which: answers.which, step: answers.step };
   const sent = await trying(() => post(`/api/try/${encodeURIComponent(view.run)}/judge`, body));
   if (sent) say(sent.queued === 1 ? "The answer waits to be judged." : "Both answers wait to be judged.");
 }
