@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from ppolm.readiness.stored import LONGEST_TEXT, stored_readiness
 
 @pytest.fixture(scope="module")
 def report() -> dict[str, Any]:
-    def rule(_: Any, texts: list[str]) -> list[float]:
+    def rule(_: Any, texts: Sequence[str]) -> list[float]:
         return [len(text) % 11 / 10 for text in texts]
 
     pairs = [("yes " * (i % 7 + 2), "no " * (i % 5 + 1)) for i in range(40)]

@@ -55,7 +55,7 @@ def test_two_of_the_same_name_have_ids_of_their_own_that_stay(tmp_path: Path) ->
 def test_a_run_brings_the_reward_models_it_was_trained_on(tmp_path: Path) -> None:
     elsewhere = make_reward_model(tmp_path / "elsewhere" / "mine")
     runs = {"run-1": tmp_path / "runs" / "1", "run-2": tmp_path / "runs" / "2"}
-    settings = {
+    settings: dict[str, dict[str, Any]] = {
         "run-1": {"reward": ["model"], "reward_model": [str(elsewhere), "relative/path", str(tmp_path / "gone"), 7]},
         "run-2": {"reward": ["model"], "model_name": "embedded", "reward_model": []},
         "gone": {"reward_model": [str(elsewhere)]},

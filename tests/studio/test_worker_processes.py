@@ -59,7 +59,7 @@ def test_another_model_takes_the_place_of_the_first_and_waits_for_its_work() -> 
 def test_two_models_may_be_loaded_where_that_is_allowed_and_the_longest_unused_goes() -> None:
     async def work() -> None:
         workers = ModelWorkers(most=2)
-        pids = {}
+        pids: dict[str, list[int]] = {}
         for name in ("one", "two", "one", "three", "one"):
             pids.setdefault(name, []).append((await workers.ask(scripted(name), {}))["pid"])
         assert len(set(pids["one"])) == 1

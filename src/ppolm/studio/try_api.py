@@ -25,6 +25,7 @@ from ppolm.storage.prompt_record import read_held_out
 from ppolm.studio.answers import BadRequestError, reads, writes
 from ppolm.studio.model_answers import asks_model
 from ppolm.studio.studio import Studio
+from ppolm.studio.token_pieces import BROKEN, find_pieces
 from ppolm.studio.worker_process import ModelChoice
 
 ASKED = ("prompt", "chat", "temperature", "top_k", "top_p", "max_new_tokens", "seed", "greedy")
@@ -48,7 +49,8 @@ def routes(studio: Studio) -> list[Route]:
     async def answer(request: Request, body: dict[str, Any]) -> Any:
         run = await run_in_threadpool(workspace.run, request.path_params["run"])
         asked = {name: body[name] for name in ASKED if name in body}
-        return await studio.models.ask(ModelChoice("policy", run, policy_name(body)), asked)
+        answers = await studio.models.ask(ModelChoice("policy", run, policy_name(body)), asked)
+        return await run_in_threadpool(with_bytes, run, answers)
 
     def send_to_judges(request: Request, body: dict[str, Any]) -> Any:
         run = workspace.run(request.path_params["run"])
@@ -105,6 +107,17 @@ def describe(run: Path) -> dict[str, Any]:
         "held_out": total,
         "problem": problem,
     }
+
+
+def with_bytes(run: Path, answers: dict[str, Any]) -> dict[str, Any]:
+    """Answers whose tokens say their bytes where they are only a part of a character."""
+    pieces = find_pieces(str(read_settings(run).get("model_name")))
+    for side in ("policy", REFERENCE):
+        answer = answers.get(side) or {"token_ids": [], "pieces": []}
+        tokens = zip(answer["token_ids"], answer["pieces"], strict=True)
+        contents = [pieces.of(token, text).content if text == "" or BROKEN in text else None for token, text in tokens]
+        answer["bytes"] = [None if content is None else content.hex() for content in contents]
+    return answers
 
 
 def held_out(run: Path) -> tuple[list[Any], int]:

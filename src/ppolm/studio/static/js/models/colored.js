@@ -20,9 +20,9 @@ export function scaleBar(scale, below, above) {
 
 /** A response in cells. `columns`: [[title, values]], all of which the line below shows for the cell that is looked at. */
 export class Colored {
-  constructor(pieces, special, label, columns) {
+  constructor(pieces, bytes, special, label, columns) {
     this.columns = columns;
-    this.response = { texts: pieces, bytes: [], special };
+    this.response = { texts: pieces, bytes, special };
     this.detail = h("div", { class: "detail numbers", "aria-live": "polite" });
     this.cells = new Cells(this.response, label, {
       hover: (index) => { this.cells.hover(index); this.show(index ?? this.cells.chosen); },

@@ -113,7 +113,7 @@ export class ScoreBox {
   scored(one, unit, scale, title) {
     const head = h("div", { class: "line" }, h("h2", {}, title), h("b", { class: "score numbers" }, signed(one.score, 4)), h("span", { class: "soft numbers" }, `raw ${num(one.raw, 4)}`));
     if (!unit) return h("section", { class: "panel" }, head, h("div", { class: "text" }, one.text));
-    const text = new Colored(one.pieces, [], `${title}, by ${unit}`, [[`change without this ${unit}`, one.changes]]);
+    const text = new Colored(one.pieces, [], [], `${title}, by ${unit}`, [[`change without this ${unit}`, one.changes]]);
     text.color(scale, one.changes);
     return h("section", { class: "panel" }, head, one.cut ? h("p", { class: "soft small" }, one.cut) : null, one.pieces.length ? text.node : h("p", { class: "soft" }, "The answer is empty."), this.largest(one, unit));
   }

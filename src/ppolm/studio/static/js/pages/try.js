@@ -128,7 +128,7 @@ function side(name, title, colors) {
   const answer = answers[name];
   const column = colors.name in answer ? colors.name : "kl";
   const columns = ["logprob_policy", "logprob_ref", "kl"].map((one) => [{ logprob_policy: "log π", logprob_ref: "log π_ref", kl: "KL" }[one], answer[one]]);
-  const text = new Colored(answer.pieces, answer.special, `Tokens of the ${name}'s answer`, columns);
+  const text = new Colored(answer.pieces, answer.bytes, answer.special, `Tokens of the ${name}'s answer`, columns);
   text.color(colors, answer[column]);
   return h("section", { class: "panel", "aria-label": title },
     h("div", { class: "line" }, h("h2", {}, title), h("span", { class: "soft numbers" }, `${answer.pieces.length} tokens, ${answer.ended ? "ended" : "cut off"}, KL in sum ${signed(total(answer.kl))}`),
