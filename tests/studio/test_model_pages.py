@@ -77,6 +77,27 @@ def test_a_reward_model_is_found_and_its_report_is_a_page(served: Served, visit:
     assert page.title() == "judge · ppolm studio"
 
 
+def test_a_damaged_report_is_shown_as_far_as_it_can_be_read(served: Served, visit: Visit) -> None:
+    folder = served.studio.workspace.folders[0] / "damaged"
+    report = json.loads((make_reward_model(folder) / "readiness.json").read_text())
+    report["verdict"] = report["length"]["unit"] = report["length"]["gain"] = None
+    report["accuracy"]["mean"] = report["calibration"]["buckets"][0] = report["mistakes"] = "<b>"
+    report["distribution"]["edges"][0] = report["edits"]["trailing space"]["change"] = {}
+    report["distribution"]["spreads"]["chosen"]["quantiles"] = [1]
+    del report["reasons"], report["rows"], report["agreement"]["ann1"]["low"]
+    (folder / "readiness.json").write_text(json.dumps(report))
+    page = visit(served, "/rewards")
+    page.get_by_role("link", name="damaged").click()
+    page.get_by_text("readiness.json is damaged, or was written by another version").wait_for()
+    for title in ("Calibration", "Trivial edits", "Length", "Training"):
+        assert page.get_by_role("heading", name=title).count() == 1, title
+    (folder / "readiness.json").write_text("{")
+    page.reload()
+    page.get_by_role("heading", name="No readiness report").wait_for()
+    assert "readiness.json cannot be read" in page.inner_text("#main")
+    shutil.rmtree(folder)
+
+
 def test_texts_are_scored_by_keyboard_alone_and_a_link_holds_them(served: Served, visit: Visit) -> None:
     page = visit(served, "/rewards")
     page.get_by_role("link", name="judge").click()

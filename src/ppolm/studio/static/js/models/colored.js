@@ -4,18 +4,23 @@ import { num, signed } from "../format.js";
 import { colorOf, scaleOf } from "../tokens/colors.js";
 import { Cells, cellText } from "../tokens/cells.js";
 
-/** A scale around zero that several texts share, so that their colours mean the same. */
+const USUAL = 0.96;
+
+/** A scale around zero that several texts share, so that their colours mean the same. Single outliers do not stretch it. */
 export function sharedScale(title, ...columns) {
-  const known = columns.flat().filter((value) => value !== null && value !== undefined).map(Math.abs);
-  const end = known.length ? Math.max(...known) : 0;
-  return scaleOf(title, { diverging: true, low: -end, high: end, min: -end, max: end }, title);
+  const known = columns.flat().filter((value) => value !== null && value !== undefined).map(Math.abs).sort((x, y) => x - y);
+  const most = known.at(-1) ?? 0;
+  const end = known.length >= 10 ? known[Math.ceil(USUAL * known.length) - 1] || most : most;
+  return scaleOf(title, { diverging: true, low: -end, high: end, min: -most, max: most }, title);
 }
 
 export function scaleBar(scale, below, above) {
   const stops = Array.from({ length: 21 }, (_, i) => colorOf(scale, scale.from + ((scale.to - scale.from) * i) / 20));
-  return h("div", { class: "scale" }, h("span", {}, below), h("span", { class: "numbers" }, num(scale.from, 3)),
+  const { min, max } = scale.range;
+  const beyond = `The largest is ${num(Math.max(Math.abs(min), Math.abs(max)), 3)}`;
+  return h("div", { class: "scale", title: max > scale.to ? beyond : null }, h("span", {}, below), h("span", { class: "numbers" }, min < scale.from ? "≤ " : "", num(scale.from, 3)),
     h("span", { class: "scale-bar", role: "img", "aria-label": `Colours from ${num(scale.from, 3)} to ${num(scale.to, 3)}`, style: { background: `linear-gradient(to right, ${stops.join(",")})` } }),
-    h("span", { class: "numbers" }, num(scale.to, 3)), h("span", {}, above));
+    h("span", { class: "numbers" }, max > scale.to ? "≥ " : "", num(scale.to, 3)), h("span", {}, above));
 }
 
 /** A response in cells. `columns`: [[title, values]], all of which the line below shows for the cell that is looked at. */

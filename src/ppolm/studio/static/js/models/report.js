@@ -74,8 +74,7 @@ function lengthPanel(length) {
   }
   said.push(`Score difference and length difference correlate by ${num(length.correlation, 2)}.`, `Like lengths: ${length.matched_rule ?? "–"}.`,
     `The length-balanced accuracy weighs as much as ${num(length.balanced_pairs, 2)} pairs: 0.5 would mean that it knows nothing but length.`);
-  return panel("Length", null, said.map((one) => h("p", {}, one)),
-    table(["share of longer answers preferred", "value"], [["by the model", percent(length.prefers_longer)], ["by people", percent(length.people_prefer_longer)]]));
+  return panel("Length", null, said.map((one) => h("p", {}, one)));
 }
 
 function editsPanel(edits) {
