@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -219,6 +220,23 @@ def test_too_many_requests_are_refused_as_such(served: Served) -> None:
         for connection in open_:
             connection.close()
     wait_until(lambda: not any(model["working"] for model in models(served)))
+
+
+def test_a_request_in_the_making_ends_quietly_with_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(ModelChoice, "command", lambda *_: scripted_command())
+    make_run(tmp_path / "mine")
+    with serving(tmp_path, store=tmp_path / "feedback.db") as running:
+        client, answers = running.visitor(), []
+        body = {"prompt": "sleep"}
+        asking = threading.Thread(target=lambda: answers.append(client.post("/api/try/mine/answer", body)))
+        asking.start()
+        wait_until(lambda: [model["working"] for model in models(running)] == [True])
+        running.studio.closing.set()
+        asking.join(10)
+    assert [(answer.status, answer.json["error"]) for answer in answers] == [(400, "The studio is closing.")]
+    assert "Traceback" not in caplog.text
 
 
 def test_a_damaged_run_is_shown_with_what_can_be_read(tmp_path: Path) -> None:

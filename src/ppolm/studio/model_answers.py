@@ -8,15 +8,17 @@ import json
 import logging
 from collections.abc import Awaitable, Callable
 from functools import wraps
+from threading import Event
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ppolm.errors import PpolmError
+from ppolm.errors import ModelProcessError, PpolmError
 from ppolm.studio.answers import Endpoint, NotFoundError, json_answer, sentence
 from ppolm.studio.gate import problem
 from ppolm.studio.model_workers import ModelsBusyError
+from ppolm.studio.studio import Studio
 
 log = logging.getLogger(__name__)
 LOOK_SECONDS = 0.3
@@ -27,7 +29,7 @@ class GoneError(Exception):
     """The browser does not wait any more."""
 
 
-def asks_model(work: Callable[[Request, dict[str, Any]], Awaitable[Any]]) -> Endpoint:
+def asks_model(studio: Studio, work: Callable[[Request, dict[str, Any]], Awaitable[Any]]) -> Endpoint:
     """An endpoint that is sent a JSON object and waits for a model."""
 
     @wraps(work)
@@ -39,7 +41,7 @@ def asks_model(work: Callable[[Request, dict[str, Any]], Awaitable[Any]]) -> End
         if not isinstance(body, dict):
             return problem(400, "What was sent is not a JSON object.")
         try:
-            return json_answer(await while_waited_for(request, work(request, body)))
+            return json_answer(await while_waited_for(request, studio.closing, work(request, body)))
         except NotFoundError as error:
             return problem(404, sentence(error))
         except ModelsBusyError as error:
@@ -55,16 +57,18 @@ def asks_model(work: Callable[[Request, dict[str, Any]], Awaitable[Any]]) -> End
     return endpoint
 
 
-async def while_waited_for(request: Request, work: Awaitable[Any]) -> Any:
-    """The result of some work, which is cancelled if the browser goes away: a page that is closed asks for nothing."""
+async def while_waited_for(request: Request, closing: Event, work: Awaitable[Any]) -> Any:
+    """The result of some work, which is cancelled if the browser goes away, or the server is told to end."""
     task = asyncio.ensure_future(work)
     try:
         while not (await asyncio.wait([task], timeout=LOOK_SECONDS))[0]:
+            if closing.is_set():
+                raise ModelProcessError("The studio is closing.")
             if await request.is_disconnected():
                 raise GoneError
         return task.result()
     finally:
-        if not task.done():  # nobody waits, or the server is ending
+        if not task.done():
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError, PpolmError):
                 await task

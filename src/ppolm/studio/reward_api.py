@@ -80,5 +80,5 @@ def routes(studio: Studio) -> list[Route]:
     return [
         Route("/api/rewards", reads(list_rewards)),
         Route("/api/reward/{reward}", reads(one_reward)),
-        Route("/api/reward/{reward}/score", asks_model(score), methods=["POST"]),
+        Route("/api/reward/{reward}/score", asks_model(studio, score), methods=["POST"]),
     ]

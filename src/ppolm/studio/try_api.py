@@ -71,10 +71,10 @@ def routes(studio: Studio) -> list[Route]:
 
     return [
         Route("/api/try/{run}", reads(what_there_is)),
-        Route("/api/try/{run}/answer", asks_model(answer), methods=["POST"]),
+        Route("/api/try/{run}/answer", asks_model(studio, answer), methods=["POST"]),
         Route("/api/try/{run}/judge", writes(send_to_judges), methods=["POST"]),
         Route("/api/models", reads(loaded)),
-        Route("/api/models/unload", asks_model(unload), methods=["POST"]),
+        Route("/api/models/unload", asks_model(studio, unload), methods=["POST"]),
     ]
 
 
