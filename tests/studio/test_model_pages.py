@@ -115,6 +115,7 @@ def test_texts_are_scored_by_keyboard_alone_and_a_link_holds_them(served: Served
     assert page.locator(".cells .token").all_text_contents() == expected["pieces"]
     page.locator(".cells").focus()
     page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
     assert numbers(page.inner_text(".detail"))[-1] == pytest.approx(expected["changes"][1], abs=1e-3)
     page.wait_for_url(lambda address: "move" in address)
     view = query(page)
