@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from ppolm.config import PPOConfig
-from ppolm.evaluation import Convergence, Evaluator, Performance
+from ppolm.evaluation.evaluator import Evaluator
+from ppolm.evaluation.verdict import Convergence, Performance
 from ppolm.experience_buffer import BatchedData
 from ppolm.ppo_trainer import PPOTrainer
 from ppolm.runs.results import TrainingResults

@@ -26,6 +26,7 @@ COMMANDS = {
     "eval": "measure a trained policy beside its reference on held-out prompts",
     "generate": "sample from a trained policy or a bare model",
     "feedback": "judgements of people: import, export, statistics, and judging at the terminal",
+    "studio": "the pages in a browser: runs, every token, and judging",
     "examples": "copy the examples, configs and documents that come with ppolm into a folder",
     "overopt": "sweep kl_coef and draw reward and judge against KL: where more reward stops being better",
 }

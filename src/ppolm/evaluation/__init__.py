@@ -1,6 +1,1 @@
-"""Is the policy getting better, has it stopped, or has it collapsed?"""
-
-from ppolm.evaluation.evaluator import Evaluator
-from ppolm.evaluation.verdict import Convergence, Performance
-
-__all__ = ["Convergence", "Evaluator", "Performance"]
+"""Is the policy getting better, has it stopped, or has it collapsed? Its pure parts load no torch."""

@@ -83,10 +83,11 @@ class RunFolder:
                 self._tensorboard.add_scalar(f"{kind}/{name}", value, int(metrics["step"]))
 
     def note(self, name: str, facts: Mapping[str, Any]) -> None:
-        """Write something about the run as a JSON file of its own."""
+        """Write something about the run as a JSON file of its own, whole: others may be reading it."""
 
         def write() -> None:
-            (self.path / f"{name}.json").write_text(json.dumps(facts, indent=1))
+            text = json.dumps(facts, indent=1)
+            write_file(self.path / f"{name}.json", lambda file: file.write_text(text, encoding="utf-8"))
 
         self._observe(name, write)
 

@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from ppolm.errors import ConfigError, RunFolderError, TrainingDivergedError
 from ppolm.evaluation.evaluator import Evaluator
 from ppolm.evaluation.measurement import Measurement
 from ppolm.evaluation.verdict import Convergence, judge, judge_run
+from ppolm.messages import reason
 from ppolm.readiness.stored import doubts_about
 from ppolm.rollout.generated_text import sample_rows
 from ppolm.runs.abandoned_steps import keep_best, set_aside
@@ -29,6 +31,7 @@ from ppolm.runs.resume import find_checkpoint, run_of
 from ppolm.runs.rollback import Snapshot
 from ppolm.runs.run_folder import IN_USE, RunFolder, read_run_config, tidy_run
 from ppolm.runs.run_report import write_report
+from ppolm.runs.run_status import RunStatus, read_status, utc_now
 from ppolm.storage.claim import Claim, claim_numbered
 from ppolm.storage.prompt_record import write_held_out, write_trained_on
 from ppolm.storage.refuse_changes import refuse_changes
@@ -129,6 +132,22 @@ class TrainingRun:
 
     def run(self) -> TrainingResults:
         """Train to the end, to convergence, to collapse, or until a signal stops it (Stopped, once all is saved)."""
+        before = read_status(self.folder.path)
+        self.status = RunStatus("running", self.schedule.total_steps, **({"started": before.started} if before else {}))
+        self.folder.note("status", self.status.to_dict())
+        try:
+            results = self._run()
+        except Exception as error:
+            self._note_end("failed", why=reason(error))
+            raise
+        self._note_end(results.stopped, verdict=results.verdict, reasons=results.reasons)
+        return results
+
+    def _note_end(self, state: str, **facts: Any) -> None:
+        ended = replace(self.status, state=state, ended=utc_now(), **facts)
+        self.folder.note("status", ended.to_dict())
+
+    def _run(self) -> TrainingResults:
         progress = Progress(self.schedule.total_steps, self.trainer.step)
         with self.stopping:
             try:
@@ -175,8 +194,10 @@ class TrainingRun:
         step, total = self.trainer.step, self.schedule.total_steps
         if self.saved != self._progress:
             self._save_checkpoint()
+        results = self._results("interrupted")
+        self._note_end("interrupted", verdict=results.verdict, reasons=results.reasons)
         with suppress(Stopped), self.stopping.interruptible(self.stopping.count + 1):
-            write_report(self._results("interrupted"))
+            write_report(results)
         raise Stopped(number, self.folder.path, f"after step {step} of {total}") from None
 
     @property

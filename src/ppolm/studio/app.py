@@ -1,0 +1,27 @@
+"""The server's application: every feature's routes behind one gate."""
+
+from __future__ import annotations
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ppolm.studio import live, pages, run_api
+from ppolm.studio.gate import App, Gate, host_names, problem
+from ppolm.studio.studio import Studio
+
+FEATURES = (run_api.routes, live.routes, pages.routes)
+"""Each gives its routes for a studio. Pages come last: they hold the static files."""
+
+
+def make_app(studio: Studio) -> App:
+    """All of it, as an ASGI application."""
+    inner = Starlette(routes=[route for routes in FEATURES for route in routes(studio)])
+    inner.add_exception_handler(404, _not_found)
+    inner.add_exception_handler(405, _not_found)
+    everywhere = studio.host in ("0.0.0.0", "::")
+    return Gate(inner, studio.keys, studio.port, host_names(studio.host), any_address=everywhere)
+
+
+async def _not_found(_: Request, __: Exception) -> Response:
+    return problem(404, "There is nothing at this address.")

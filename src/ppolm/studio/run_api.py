@@ -1,0 +1,112 @@
+"""Runs as JSON: the list, one run, its metrics, and several side by side."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+from starlette.routing import Route
+
+from ppolm.runs.metrics_tail import Row
+from ppolm.runs.run_overview import RECENT, seconds_left
+from ppolm.runs.run_status import read_status
+from ppolm.studio.answers import BadRequestError, reads, whole
+from ppolm.studio.run_figures import differing_settings, final_figures, gains
+from ppolm.studio.studio import Studio
+from ppolm.studio.workspace import read_settings
+
+MOST_COMPARED = 8
+ALARMS = ("collapsed", "over-optimised", "suspect")
+"""States of an evaluation that a chart marks."""
+
+
+class RunAPI:
+    """The answers about runs."""
+
+    def __init__(self, studio: Studio) -> None:
+        self.studio, self.workspace = studio, studio.workspace
+
+    def list_runs(self, _: Request) -> Any:
+        """All runs at a glance."""
+        found = self.workspace.runs()
+        rows = [{"id": run_id, **self.workspace.overview(path).to_dict()} for run_id, path in found.items()]
+        return {"runs": rows, "folders": [str(folder) for folder in self.workspace.folders]}
+
+    def one_run(self, request: Request) -> Any:
+        """Everything about a run but its series."""
+        run_id = request.path_params["run"]
+        return describe(self.studio, run_id, self.workspace.run(run_id))
+
+    def metrics(self, request: Request) -> Any:
+        """The series of a run, or what was added to them since a step that a page has already seen."""
+        tail = self.workspace.metrics(self.workspace.run(request.path_params["run"]))
+        since = whole(request, "since", 0) if whole(request, "generation", 0) == tail.generation else 0
+        train = [row for row in tail.rows() if row["step"] > (since or 0)]
+        return {
+            "generation": tail.generation,
+            "train": as_columns(train),
+            "evaluations": tail.rows("eval"),  # few, and a resume may change their verdicts
+        }
+
+    def compare(self, request: Request) -> Any:
+        """Several runs side by side."""
+        names = list(dict.fromkeys(request.query_params.getlist("run")))
+        if not 1 <= len(names) <= MOST_COMPARED:
+            raise BadRequestError(f"{len(names)} runs are to be compared; choose from 2 to {MOST_COMPARED}.")
+        paths = {name: self.workspace.run(name) for name in names}
+        tails = {name: self.workspace.metrics(path) for name, path in paths.items()}
+        return {
+            "runs": {name: describe(self.studio, name, path) for name, path in paths.items()},
+            "metrics": {name: as_columns(tail.rows()) for name, tail in tails.items()},
+            "evaluations": {name: tail.rows("eval") for name, tail in tails.items()},
+            "differing": differing_settings({name: read_settings(path) for name, path in paths.items()}),
+        }
+
+
+def routes(studio: Studio) -> list[Route]:
+    """What there is to ask about runs."""
+    api = RunAPI(studio)
+    return [
+        Route("/api/runs", reads(api.list_runs)),
+        Route("/api/run/{run}", reads(api.one_run)),
+        Route("/api/run/{run}/metrics", reads(api.metrics)),
+        Route("/api/compare", reads(api.compare)),
+    ]
+
+
+def describe(studio: Studio, run_id: str, path: Path) -> dict[str, Any]:
+    """Everything about a run but its series."""
+    seen, status = studio.workspace.overview(path), read_status(path)
+    tail = studio.workspace.metrics(path)
+    evaluations = tail.rows("eval")
+    left = seconds_left(tail.rows()[-RECENT:], seen.total_steps - seen.step)
+    return {
+        "id": run_id,
+        **seen.to_dict(),
+        "seconds_left": left if seen.state == "running" else None,
+        "path": str(path),
+        "reasons": status.reasons if status else (),
+        "settings": read_settings(path),
+        "resume": f"ppolm train --resume {shlex.quote(str(path))}",
+        "figures": final_figures(evaluations, seen.best_step),
+        "gains": gains(evaluations, seen.best_step),
+        "alarms": [alarm(row) for row in evaluations if row.get("status") in ALARMS],
+    }
+
+
+def alarm(row: Row) -> dict[str, Any]:
+    """An evaluation that raised one."""
+    return {"step": row["step"], "status": row["status"]}
+
+
+def as_columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
+    """Rows as columns of equal length: a chart takes them as they are, and names are sent once."""
+    names = dict.fromkeys(name for row in rows for name in row if name != "kind")
+    return {name: [_numeric(row.get(name)) for row in rows] for name in names}
+
+
+def _numeric(value: Any) -> Any:
+    return value if isinstance(value, (int, float)) else None

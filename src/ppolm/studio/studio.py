@@ -1,0 +1,21 @@
+"""One studio: what it looks at and who may look. Every feature gets it, and keeps nothing in globals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ppolm.studio.visitors import Keys
+from ppolm.studio.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class Studio:
+    """What the pages are made of."""
+
+    workspace: Workspace
+    store: str = "feedback.db"
+    """Path or URL of the feedback store; it is made when somebody judges."""
+    keys: Keys = field(default_factory=Keys)
+    port: int = 0
+    host: str = "127.0.0.1"
+    """The address it listens on. On another than this machine's own, annotators may come, who only judge."""
