@@ -10,3 +10,5 @@ EMBEDDED = "embedded"
 SamplerKind = Literal["slots", "cache", "whole"]
 """How responses are sampled: in rows of a cache that is allocated once; in left-padded batches with the library's
 cache; or by reading the whole text again for every token, which any causal model can do."""
+TABLE_META = b"ppolm"
+"""The key of what a stored token table says beside its rows: prompts, which responses ended, notes."""

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from ppolm.config import PPOConfig
-from ppolm.explain import StepSettings, recompute
+from ppolm.explain.settings import StepSettings
+from ppolm.explain.what_if import recompute
 from ppolm.token_attribution import SAPairs
 from ppolm.token_attribution.sa_pairs_io import to_parquet
 

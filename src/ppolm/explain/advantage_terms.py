@@ -87,8 +87,9 @@ class StepTerms:
     def __init__(self, pairs: SAPairs, settings: StepSettings) -> None:
         self.pairs, self.settings = pairs, settings
         self.table = recompute(pairs, settings)
-        self.reward_before = with_rewards(pairs, settings, whiten=False).column("reward")
         reward, value = self.table.column("reward"), pairs.column("value")
+        whitened = settings.whiten_rewards
+        self.reward_before = with_rewards(pairs, settings, whiten=False).column("reward") if whitened else reward
         self.td_errors = td_errors(reward, value, pairs.offsets, settings.gamma)
         discount = settings.gamma * settings.lam
         self.raw = discounted_suffix_sums(self.td_errors, pairs.offsets, discount).float()

@@ -36,6 +36,7 @@ PAGES = (
     Page("/", "runs", "Runs", in_menu=True),
     Page("/compare", "compare", "Compare runs"),
     Page("/run/{run}", "run", "Run"),
+    Page("/run/{run}/tokens", "tokens", "Tokens"),
 )
 """Menu entries appear in this order."""
 

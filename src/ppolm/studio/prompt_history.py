@@ -12,9 +12,9 @@ from threading import Lock
 import pyarrow as pa
 import pyarrow.parquet as parquet
 
+from ppolm.names import TABLE_META
 from ppolm.studio.step_table import StepTable, file_key
 from ppolm.studio.token_tables import logged_steps, table_path
-from ppolm.token_attribution.sa_pairs_io import META
 
 MOST_STEPS = 2000
 """Stored steps that are looked through, the newest ones."""
@@ -69,7 +69,7 @@ class PromptHistory:
 
 
 def _numbered(schema: pa.Schema) -> Iterator[tuple[str, int]]:
-    meta = json.loads((schema.metadata or {})[META])
+    meta = json.loads((schema.metadata or {})[TABLE_META])
     ids, texts = meta.get("prompt_ids") or [], meta.get("prompt_texts") or []
     for number in range(max(len(ids), len(texts))):
         yield (

@@ -17,7 +17,7 @@ import pyarrow.parquet as parquet
 
 from ppolm.errors import RunFolderError
 from ppolm.messages import reason
-from ppolm.token_attribution.sa_pairs_io import META
+from ppolm.names import TABLE_META
 
 KEYS = ("sequence", "prompt_idx", "step", "action_id")
 """Whole numbers that say where a token stands."""
@@ -103,7 +103,7 @@ def read_step(file: IO[bytes], path: Path) -> StepTable:
 
 
 def _step_of(table: pa.Table) -> StepTable:
-    meta = json.loads((table.schema.metadata or {})[META])
+    meta = json.loads((table.schema.metadata or {})[TABLE_META])
     columns: dict[str, Numbers] = {}
     for name in table.column_names:
         values = table.column(name)
