@@ -27,6 +27,7 @@ let response = null;
 let tried = null; // the response with other settings
 let panel = null; // the sliders of "what if"
 let hovered = null;
+let focusNext = false; // whether the text takes the focus once it is drawn
 let turn = 0;
 
 const stepAddress = (number = view.step) => `${base}/tokens/${number}`;
@@ -45,12 +46,14 @@ const detail = h("section", { class: "panel detail" });
 const explained = h("section", { class: "panel explained hidden", "aria-label": "Explanation" });
 const whatIf = h("section", { class: "panel what-if hidden", "aria-label": "What if" });
 const samplesView = h("section", { class: "panel text-view hidden" });
-const list = new ResponseList({ change: (changes) => go(changes), open: (sequence) => go({ response: sequence, token: -1, explain: "" }) });
+// What is clicked on belongs to what is seen, even if another step is on its way.
+const seen = () => (response ? { step: response.step, response: response.sequence } : {});
+const list = new ResponseList({ change: (changes) => go(changes), open: (sequence) => go({ step: step?.step ?? view.step, response: sequence, token: -1, explain: "" }) });
 const text = new TextView({
   hover: (index) => { hovered = index; text.hover(index, view.token); drawRow(); },
-  choose: (index) => go({ token: index }, false),
-  open: (index) => { go({ token: index, explain: "1" }, view.token !== index || !view.explain); },
-  sample: (sequence) => go({ response: sequence, token: -1, explain: "" }),
+  choose: (index) => go({ ...seen(), token: index }, false),
+  open: (index) => { go({ ...seen(), token: index, explain: "1" }, view.token !== index || !view.explain); },
+  sample: (sequence) => go({ ...seen(), response: sequence, token: -1, explain: "" }),
   step: (number, prompt) => toPrompt(number, prompt),
 });
 const heldOut = new HeldOut(`${base}/held-out`, { change: (changes, push) => go(changes, push) });
@@ -76,9 +79,9 @@ samplesButton.addEventListener("click", () => go({ show: view.show === "samples"
 whatIfButton.addEventListener("click", () => toggleWhatIf());
 
 function takeTo(place) {
-  if (!place) return;
+  if (!place || step.step !== view.step) return; // another step is on its way
+  focusNext = true;
   go({ show: "response", response: place.sequence, token: place.token, explain: "" });
-  text.focus();
 }
 
 function moveStep(by) {
@@ -208,6 +211,7 @@ function draw() {
   text.show(response, [view.column, view.second].filter(Boolean).map(coloring), step.value_target, score, view.whatif && tried ? tried.columns : null);
   if (view.token >= response.ids.length) view.token = -1;
   text.choose(view.token);
+  if (focusNext) { focusNext = false; text.focus(); }
   drawRow();
 }
 

@@ -43,7 +43,6 @@ export class Cells {
     this.node.addEventListener("pointerleave", () => on.hover(null));
     this.node.addEventListener("click", (event) => { const index = this.indexAt(event); if (index !== null) on.open(index); });
     this.node.addEventListener("keydown", (event) => this.pressed(event));
-    this.node.addEventListener("focus", () => { if (this.chosen < 0 && this.cells.length) on.choose(0); });
   }
 
   indexAt(event) {
@@ -98,7 +97,8 @@ export class Cells {
 
   /** The cell nearest in the line above or below. */
   line(direction) {
-    const here = this.cells[Math.max(0, this.chosen)].getBoundingClientRect();
+    if (this.chosen < 0) return 0;
+    const here = this.cells[this.chosen].getBoundingClientRect();
     const middle = here.left + here.width / 2;
     let best = this.chosen;
     let top = null;
