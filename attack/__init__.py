@@ -1,1 +1,1 @@
-"""Attacks on ppolm that anybody can repeat: ``make attack``. What they find is in docs/reliability.md."""
+"""Repeatable attacks on ppolm: ``make attack``. Their findings are in docs/reliability.md."""

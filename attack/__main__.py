@@ -1,4 +1,4 @@
-"""``python -m attack [PART ...] [flags]``: all attacks, or those that are named, with the flags handed on to each."""
+"""``python -m attack [PART ...] [flags]``: all attacks, or those named; the flags are passed on to each."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ PARTS = {
     "damages": "attack.damages",
     "loading": "attack.loading",
 }
-"""The attacks and the modules whose ``main`` does them."""
+"""The attacks and the modules whose ``main`` runs them."""
 
 
 def main(argv: list[str]) -> int:
-    """How many of the attacks found something. The names come first; what begins with a dash goes to each of them."""
+    """How many attacks found a fault. Names come first; everything from the first flag on is passed to each attack."""
     first_flag = next((i for i, argument in enumerate(argv) if argument.startswith("-")), len(argv))
     parts, flags = argv[:first_flag] or list(PARTS), argv[first_flag:]
     unknown = [part for part in parts if part not in PARTS]

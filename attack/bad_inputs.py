@@ -3,8 +3,8 @@
     python -m attack bad-inputs --count 20000 --seed 0
     python -m attack bad-inputs --seed 0 --only data:17
 
-Each input is tried in a worker process through the same entry as the command line's. A case depends on the seed, its
-part and its number alone, so that it can be repeated by name.
+Each input is tried in a worker process through the entry point of the command line. A case depends only on the seed,
+its part and its number, so that it can be repeated by name.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ PARTS: dict[str, tuple[cases.Maker, float]] = {
     "models": (cases.models, 0.03),
     "runs": (cases.runs, 0.03),
 }
-"""Kinds of input, and their share: those that load a model take a hundred times as long."""
+"""Kinds of input, and their shares, small for those that load a model: they take a hundred times as long."""
 MEMORY = 6 * 2**30
-"""Bytes that a worker may take beyond what it has when it begins: more is a memory bomb."""
+"""Bytes that a worker may allocate beyond its size at the start: more counts as a memory bomb."""
 Name = tuple[str, int]
 
 
 class Worker:
-    """A process that tries one case after the other; if it dies or hangs, the case is to blame."""
+    """A process that tries one case after another; if it dies or hangs, that is a fault of the case."""
 
     def __init__(self, seed: int, folder: Path) -> None:
         self.folder = folder
@@ -58,12 +58,12 @@ class Worker:
         self.until = 0.0
 
     def give(self, case: Name) -> None:
-        """Hand out a case."""
+        """Send a case to the process."""
         self.case, self.until = case, time.monotonic() + 3 * HANG_SECONDS
         self.connection.send(case)
 
     def take(self) -> Verdict | None:
-        """What came of it; None if it is still at it."""
+        """The verdict on the case; None while it is still running."""
         try:
             if self.connection.poll():
                 found: Verdict = self.connection.recv()
@@ -79,9 +79,9 @@ class Worker:
 
 
 def work(connection: Connection, seed: int, folder: Path) -> None:
-    """Try the cases that are asked for."""
+    """Try the cases received over the connection."""
     os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
-    os.environ["TRANSFORMERS_VERBOSITY"] = "error"  # as the command line has it, before the library is imported
+    os.environ["TRANSFORMERS_VERBOSITY"] = "error"  # as the command line sets it, before transformers is imported
     import torch
     import transformers
 
@@ -101,13 +101,13 @@ def work(connection: Connection, seed: int, folder: Path) -> None:
 
 
 def case(name: Name, seed: int, samples: Samples, box: Sandbox) -> Case:
-    """The bad input of that name, its files written into the sandbox."""
+    """The bad input of that name, with its files written into the sandbox."""
     part, number = name
     return PARTS[part][0](Random(f"{seed}:{part}:{number}"), samples, box)
 
 
 def run(names: list[Name], seed: int, workers: int, say: bool = True) -> list[tuple[Name, Verdict]]:
-    """Try all cases; what came of each."""
+    """Try all cases; returns the verdict on each."""
     left, found = deque(names), []
     with tempfile.TemporaryDirectory(prefix="ppolm-attack-", ignore_cleanup_errors=True) as folder:
         places = [Path(folder) / str(number) for number in range(workers)]
@@ -148,14 +148,14 @@ def _report(one: tuple[Name, Verdict], done: int, total: int) -> None:
 
 
 def chosen(count: int) -> list[Name]:
-    """Cases of every part, in their shares, mixed."""
+    """Cases of every part, in their shares, shuffled."""
     names = [(part, number) for part, (_, share) in PARTS.items() for number in range(max(1, round(share * count)))]
     Random(0).shuffle(names)
     return names
 
 
 def summary(found: list[tuple[Name, Verdict]], seconds: float) -> str:
-    """A table: how many of each part, how they ended, and the faults."""
+    """A table: number of inputs per part, how they ended, and the faults."""
     lines = ["| part | inputs | taken | refused | usage | faults |", "|---|---:|---:|---:|---:|---:|"]
     for part in PARTS:
         mine = [verdict for (name, _), verdict in found if name == part]
@@ -168,7 +168,7 @@ def summary(found: list[tuple[Name, Verdict]], seconds: float) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Try as many as asked; 1 if any was not handled well."""
+    """Try ``--count`` inputs; returns 1 if there was a fault."""
     parser = argparse.ArgumentParser(prog="python -m attack bad-inputs", description=__doc__)
     parser.add_argument("--count", type=int, default=20_000, help="inputs in all")
     parser.add_argument("--seed", type=int, default=0)

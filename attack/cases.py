@@ -1,4 +1,4 @@
-"""Bad inputs of every kind, each a good one that was mutated: files and flags as a user hands them to ``ppolm``."""
+"""Bad inputs of every kind, mutated from good ones: files and flags as a user passes them to ``ppolm``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Maker = Callable[[Random, Samples, Sandbox], Case]
 
 
 def command(*argv: str, typed: str = "", **environment: str) -> Case:
-    """A call of ``ppolm``; a training ends where its first step would begin."""
+    """A call of ``ppolm``; training runs end where the first step would begin."""
     from ppolm.cli.main import run
     from ppolm.ppo_trainer import PPOTrainer
 
@@ -47,7 +47,7 @@ def _no_training(*_: Any, **__: Any) -> None:
 
 
 def settings(rng: Random, samples: Samples, box: Sandbox) -> Case:
-    """A YAML file: values of the wrong kind or size, keys twice or unknown, text that is no YAML."""
+    """A YAML file: values of the wrong type or size, duplicate or unknown keys, text that is not YAML."""
     good = {key: value for key, value in samples.config.items() if rng.random() < 0.3}
     names = list(samples.config)
     if rng.random() < 0.6:
@@ -69,7 +69,7 @@ def settings(rng: Random, samples: Samples, box: Sandbox) -> Case:
 
 
 def flags(rng: Random, samples: Samples, box: Sandbox) -> Case:  # noqa: ARG001
-    """Command lines: values out of range or of another kind, flags that are none, words in the wrong place."""
+    """Command lines: values out of range or of the wrong type, unknown flags, words in the wrong place."""
     name = rng.choice(
         ["train", "sft", "reward", "eval", "generate", "readiness", "data", "feedback", "overopt", "demo"]
     )
@@ -96,7 +96,7 @@ def flags(rng: Random, samples: Samples, box: Sandbox) -> Case:  # noqa: ARG001
             given[place] = mutate.text(rng, given[place]) if rng.random() < 0.5 else rng.choice(mutate.NASTY_TEXT)
         else:
             given.insert(place, rng.choice(mutate.NASTY_TEXT))
-    kept = [word.replace("\0", "?") for word in given]  # no operating system passes NUL on
+    kept = [word.replace("\0", "?") for word in given]  # no operating system passes NUL in arguments
     return command(name if rng.random() < 0.98 else mutate.text(rng, name), *kept)
 
 
@@ -104,7 +104,7 @@ ENDINGS = ("jsonl", "json", "csv", "parquet", "txt", "jsonl.gz", "csv.gz", "txt.
 
 
 def data(rng: Random, samples: Samples, box: Sandbox) -> Case:
-    """Data files of each format: rows whose values, keys or bytes are spoilt."""
+    """Data files of each format: rows with corrupted values, keys or bytes."""
     ending = rng.choice(ENDINGS)
     rows = [rng.choice(ROWS) for _ in range(rng.choice([1, 3, 30]))]
     bad: list[Any] = [mutate.tree(rng, row) if rng.random() < 0.5 else row for row in rows]
@@ -112,7 +112,7 @@ def data(rng: Random, samples: Samples, box: Sandbox) -> Case:
     plain = box.given / f"rows.{ending.removesuffix('.gz')}"
     try:
         write_rows(plain, bad)
-    except Exception:  # what a format cannot hold: the good rows, to be spoilt by their bytes
+    except Exception:  # the format cannot hold these values: use the good rows, and corrupt their bytes
         write_rows(plain, list(rows))
     content = plain.read_bytes()
     plain.unlink()
@@ -131,7 +131,7 @@ def data(rng: Random, samples: Samples, box: Sandbox) -> Case:
 
 
 def spoil(rng: Random, folder: Path) -> str:
-    """Spoil one file of a folder, JSON by its values or any by its bytes; its name."""
+    """Corrupt one file of a folder, JSON by its values or any file by its bytes; returns its name."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".png")
     path = rng.choice([file for file in files if file.suffix in (".json", ".yaml")] if rng.random() < 0.6 else files)
     action = rng.random()
@@ -174,7 +174,7 @@ def _spoil_tensors(rng: Random, path: Path) -> None:
 
 
 def adapters(rng: Random, samples: Samples, box: Sandbox) -> Case:
-    """Adapter folders: odd fields, damaged, missing or misfitting weights, pickles."""
+    """Adapter folders: odd fields; damaged, missing or mismatched weights; pickles."""
     source = samples.reward_model if rng.random() < 0.5 else samples.run / "best"
     folder = copy(source, box.given / "adapter")
     spoil(rng, folder)
@@ -200,7 +200,7 @@ def models(rng: Random, samples: Samples, box: Sandbox) -> Case:
 
 
 def stores(rng: Random, samples: Samples, box: Sandbox) -> Case:
-    """Feedback stores: damaged files, and tables that another program wrote to."""
+    """Feedback stores: damaged files, and tables changed by another program."""
     path = copy(samples.store, box.out / "feedback.db")
     if rng.random() < 0.5:
         path.write_bytes(mutate.data(rng, path.read_bytes()))
@@ -242,13 +242,13 @@ def _spoil_table(rng: Random, path: Path) -> None:
 
 
 def runs(rng: Random, samples: Samples, box: Sandbox) -> Case:
-    """Run folders: settings, states, checkpoints and policies that were damaged or that another program wrote."""
+    """Run folders: settings, states, checkpoints and policies that were damaged or written by another program."""
     from ppolm.storage.atomic import MANIFEST, describe
 
     run = copy(samples.run, box.out / "run")
     part = rng.choice([run, run / "best", max((run / "checkpoints").iterdir())])
     spoil(rng, part)
-    if part != run and rng.random() < 0.7 and (part / MANIFEST).is_file():  # so that it passes for undamaged
+    if part != run and rng.random() < 0.7 and (part / MANIFEST).is_file():  # so that checksums fit
         files = {
             str(file.relative_to(part)): describe(file)
             for file in sorted(part.rglob("*"))
@@ -285,7 +285,7 @@ NAMES = ("HOME", "HF_HOME", "TMPDIR", "XDG_STATE_HOME", "OMP_NUM_THREADS", "http
 
 
 def environment(rng: Random, samples: Samples, box: Sandbox) -> Case:
-    """Variables of the environment with anything in them."""
+    """Environment variables with arbitrary values."""
     nasty = [text for text in mutate.NASTY_TEXT if "\0" not in text and "\ud800" not in text]
     changed = {
         name: rng.choice(nasty) for name in rng.sample([*NAMES, "PPOLM_REWARD_AUTHORIZATION"], rng.choice([1, 2]))

@@ -1,4 +1,4 @@
-"""A ppolm command in a process of its own that can be killed, started cheaply: a copy of a process that has torch."""
+"""A ppolm command in its own process that can be killed; cheap to start, as a fork of a process that has torch."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 BEGUN, DONE = b"S", b"D"
-"""What a training notes in ``steps`` when a step begins and when it is done."""
+"""Marks that a training run writes to ``steps`` when a step begins and when it is done."""
 
 
 LARGE = (
     *("matplotlib.figure", "ppolm.readiness", "ppolm.supervised", "ppolm.ppo_trainer"),
     *("ppolm.cli.train_command", "ppolm.cli.sft_command", "ppolm.cli.reward_command"),
 )
-"""What is loaded once, before the first copy is made."""
+"""Modules that are imported once, before the first fork."""
 
 
 @dataclass
@@ -34,11 +34,11 @@ class Child:
     steps: Path
 
     def count(self, mark: bytes) -> int:
-        """Steps that have begun, or that are done."""
+        """Number of steps that have begun, or that are done."""
         return self.steps.read_bytes().count(mark) if self.steps.exists() else 0
 
     def send(self, *signals: int) -> None:
-        """Signals in their order."""
+        """Send signals in order."""
         for number in signals:
             os.kill(self.pid, number)
 
@@ -60,9 +60,9 @@ class Child:
 
 
 def start(arguments: Sequence[str], place: Path, prepare: Callable[[], object] = lambda: None) -> Child:
-    """Run ``ppolm`` with these arguments in a copy of this process; ``prepare`` is called in it first.
+    """Run ``ppolm`` with these arguments in a fork of this process; ``prepare`` is called in it first.
 
-    Its output and its steps are noted in files beside ``place``.
+    Its output and its steps are recorded in files beside ``place``.
     """
     for large in LARGE:
         import_module(large)
@@ -86,7 +86,7 @@ def start(arguments: Sequence[str], place: Path, prepare: Callable[[], object] =
 
 
 def _run(arguments: Sequence[str], child: Child, prepare: Callable[[], object]) -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background may have it ignored
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs may have it ignored
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     output = os.open(child.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(output, 1)
@@ -101,7 +101,7 @@ def _run(arguments: Sequence[str], child: Child, prepare: Callable[[], object]) 
     from ppolm.supervised.supervised_trainer import SupervisedTrainer
 
     torch.set_num_threads(1)
-    # Drawing is half of so small a training, and loses nothing when it is cut off.
+    # Plotting takes half the time of so small a run, and nothing is lost if it is interrupted.
     Figure.savefig = lambda _, path, **__: Path(path).touch()  # type: ignore[method-assign]
     marks = os.open(child.steps, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for owner, name in ((PPOTrainer, "ppo_step"), (SupervisedTrainer, "_update")):

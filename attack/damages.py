@@ -1,4 +1,4 @@
-"""Random damages of a checkpoint: is every one of them noticed?
+"""Random damage to a checkpoint: is every case of it detected?
 
 python -m attack.damages                         1,500 damages
 python -m attack.damages --count 100 --seed 1
@@ -30,17 +30,17 @@ def flip(file: Path, draw: random.Random) -> None:
 
 
 def cut(file: Path, draw: random.Random) -> None:
-    """Lose the end."""
+    """Cut off the end."""
     file.write_bytes(file.read_bytes()[: draw.randrange(file.stat().st_size)])
 
 
 def remove(file: Path, draw: random.Random) -> None:  # noqa: ARG001
-    """Lose a file."""
+    """Remove a file."""
     file.unlink()
 
 
 def lengthen(file: Path, draw: random.Random) -> None:
-    """Add something at the end, as a file system does that fills blocks: zeros, spaces or anything."""
+    """Append zeros, spaces or random bytes, as a file system that fills up blocks does."""
     more = draw.choice((b"\0", b" ", b"\n", draw.randbytes(1))) * draw.randint(1, 512)
     file.write_bytes(file.read_bytes() + more)
 
@@ -51,7 +51,7 @@ def empty(file: Path, draw: random.Random) -> None:
 
 
 def add(file: Path, draw: random.Random) -> None:
-    """Put a strange file beside it."""
+    """Add an unexpected file beside it."""
     file.with_name(f"strange-{draw.randrange(10**6)}").write_bytes(draw.randbytes(64))
 
 
@@ -68,7 +68,7 @@ DAMAGES: tuple[Callable[[Path, random.Random], None], ...] = (flip, cut, remove,
 
 
 def run(checkpoint: Path, count: int, seed: int, place: Path) -> tuple[Counter[str], list[str]]:
-    """Damages that were noticed, by kind; and those that were not. The manifest is hit as often as all other files."""
+    """Damages detected, by kind, and those missed. The manifest is hit as often as all other files together."""
     draw, noticed, missed = random.Random(seed), Counter[str](), []
     files = sorted(path.relative_to(checkpoint) for path in checkpoint.rglob("*") if path.is_file())
     for number in range(count):
@@ -76,7 +76,7 @@ def run(checkpoint: Path, count: int, seed: int, place: Path) -> tuple[Counter[s
         shutil.copytree(checkpoint, copy, copy_function=os.link)
         file = copy / (Path("manifest.json") if draw.random() < 0.5 else draw.choice(files))
         own = file.read_bytes()
-        file.unlink()  # the others are links to the whole ones
+        file.unlink()  # all files are hard links to the undamaged checkpoint
         file.write_bytes(own)
         damage = draw.choice(DAMAGES)
         damage(file, draw)
@@ -90,7 +90,7 @@ def run(checkpoint: Path, count: int, seed: int, place: Path) -> tuple[Counter[s
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Attack, print a table, and fail if a damage was not noticed."""
+    """Attack, print a table, and fail if any damage was not detected."""
     arguments = table.flags(__doc__, 1500, "damages").parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)

@@ -1,10 +1,10 @@
-"""A disk that is full at a random write: one sentence, nothing damaged, and the training resumes when there is room.
+"""A disk that is full at a random write: one error line, nothing damaged, and training resumes when there is room.
 
 python -m attack.disk_full                       10 of each training
 python -m attack.disk_full --count 3 --seed 1
 
-The size of any one file the process writes is limited (RLIMIT_FSIZE). That fails in the kernel as a full disk does, in
-whatever library is writing, and needs no privileges; the moment is that of the n-th checkpoint, result or report.
+The size of every file that the process writes is limited (RLIMIT_FSIZE). That fails in the kernel as a full disk does,
+in whatever library is writing, and needs no privileges. It happens at the n-th checkpoint, result or report.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from attack.trainings import Training, trainings
 
 @dataclass
 class Figures:
-    """What became of some trainings whose disk was full."""
+    """Results of training runs whose disk was full."""
 
     training: str
     times: int = 0
     one_sentence: int = 0
     resumed: int = 0
-    """Trainings that resumed once there was room."""
+    """Runs that resumed once there was room."""
     bit_equal: int = 0
     problems: list[str] = field(default_factory=list)
 
@@ -52,7 +52,7 @@ def fill_disk(number: int, size: int) -> None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
         try:
             fill(*arguments)
-        finally:  # so that there is room for the words about it
+        finally:  # so that there is room for the error message
             resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -60,7 +60,7 @@ def fill_disk(number: int, size: int) -> None:
 
 
 def attack(training: Training, count: int, seed: int, place: Path) -> Figures:
-    """Let the disk be full at a random write of each of ``count`` trainings; then make room and resume."""
+    """Make the disk full at a random write of each of ``count`` training runs; then make room and resume."""
     draw, figures = random.Random(f"{training.name} {seed}"), Figures(training.name)
     whole, _ = undisturbed(training, place)
     turn = 0
@@ -71,7 +71,7 @@ def attack(training: Training, count: int, seed: int, place: Path) -> Figures:
         child = start(training.begin(folder), folder, partial(fill_disk, number, size))
         status = child.wait(PATIENCE)
         if status == 0:
-            continue  # it wrote fewer folders than that
+            continue  # it wrote fewer folders than ``number``
         figures.times += 1
         errors = [text for text in child.said.splitlines() if text.startswith("error: ")]
         explained = status == 1 and len(errors) == 1 and "could not be written" in errors[0]
@@ -89,7 +89,7 @@ def attack(training: Training, count: int, seed: int, place: Path) -> Figures:
 
 
 def run(count: int, seed: int, place: Path, names: tuple[str, ...] = ("train", "sft", "reward")) -> list[Figures]:
-    """All figures."""
+    """Attack all trainings; returns the figures."""
     every, found = trainings(place), []
     for name in names:
         found.append(attack(every[name], count, seed, place))
@@ -102,7 +102,7 @@ HEAD = """| training | disk full | one sentence, exit 1 | resumed | finished bit
 
 
 def line(figures: Figures) -> str:
-    """A row of the table, and what went wrong."""
+    """A row of the table, followed by the problems."""
     cells = (figures.training, figures.times, figures.one_sentence, figures.resumed, figures.bit_equal)
     return table.row(cells, figures)
 

@@ -1,4 +1,4 @@
-"""Trainings that are killed or stopped at random moments, then resumed: is the result the one of an undisturbed one?
+"""Training runs killed or stopped at random moments, then resumed: is the result that of an undisturbed run?
 
 python -m attack.kills                               50 kills, 10 of each signal for each training
 python -m attack.kills --count 10 --signals 2 --seed 1
@@ -28,30 +28,30 @@ WAYS: dict[str, tuple[int, ...]] = {
 }
 STATUS = {"kill -9": -9, "SIGINT": 130, "SIGTERM": 143, "SIGINT twice": 130}
 PATIENCE = 600.0
-"""Seconds after which a training counts as hanging."""
+"""Seconds after which a run counts as hanging."""
 
 
 @dataclass
 class Figures:
-    """What became of some trainings that were stopped in one way."""
+    """Results of training runs that were stopped in one way."""
 
     training: str
     way: str
     stopped: int = 0
     saved_nothing: int = 0
-    """Stopped so early that there was nothing to resume; started again in the same folder."""
+    """Runs stopped so early that there was nothing to resume; they are started again in the same folder."""
     bit_equal: int = 0
     later_steps: int = 0
-    """Most steps that were begun after the signal."""
+    """Most steps begun after the signal."""
     lost_steps: int = 0
     """Most finished steps that were not saved after a signal."""
     slowest: float = 0.0
-    """Longest time from a signal to the end, in seconds of this machine."""
+    """Longest time from a signal to the end of the process, in seconds."""
     problems: list[str] = field(default_factory=list)
 
 
 def attack(training: Training, way: str, count: int, seed: int, place: Path) -> Figures:
-    """Stop a training ``count`` times, each time a new one and at another moment, and finish it."""
+    """Stop ``count`` training runs, each at another random moment, and finish them."""
     draw, figures = random.Random(f"{training.name} {way} {seed}"), Figures(training.name, way)
     whole, seconds = undisturbed(training, place)
     number = 0
@@ -64,7 +64,7 @@ def attack(training: Training, way: str, count: int, seed: int, place: Path) -> 
 
 
 def undisturbed(training: Training, place: Path) -> tuple[Path, float]:
-    """The folder of a whole training, made once, and how long it took."""
+    """The folder of an undisturbed run, made once, and how long it took."""
     whole, clock = place / f"{training.name}-whole", place / f"{training.name}-whole.seconds"
     if not clock.exists():
         begin = time.monotonic()
@@ -75,7 +75,7 @@ def undisturbed(training: Training, place: Path) -> tuple[Path, float]:
 
 
 def stop_and_finish(training: Training, way: str, moment: float, folder: Path, whole: Path, figures: Figures) -> float:
-    """One training, stopped after ``moment`` seconds; then what a user would do. How long it took if it was faster."""
+    """Stop a run after ``moment`` seconds, then do what a user would do. Returns its duration if it ended before."""
     began = time.monotonic()
     child = start(training.begin(folder), folder)
     if child.wait(moment) is not None:
@@ -85,14 +85,14 @@ def stop_and_finish(training: Training, way: str, moment: float, folder: Path, w
     child.send(*WAYS[way], signal.SIGCONT)
     status = child.wait(PATIENCE)
     if status == 0:
-        return time.monotonic() - began  # all but the last words were said
+        return time.monotonic() - began  # the signal came when everything was done
     figures.stopped += 1
     where = f"{folder.name} after {moment:.2f} s"
     if way != "kill -9":
         figures.slowest = max(figures.slowest, time.monotonic() - sent)
         figures.later_steps = max(figures.later_steps, child.count(BEGUN) - begun)
         figures.lost_steps = max(figures.lost_steps, training.lost_steps(folder, done))
-    # before Python's own handlers are set, a signal simply ends a process
+    # before Python's own handlers are installed, a signal simply ends the process
     if status != STATUS[way] and not (status in (-2, -15) and not child.said):
         figures.problems.append(f"{where}: exit {status}: {child.said[-300:]}")
     if "Traceback" in child.said or "FOLDER" in child.said:
@@ -103,11 +103,11 @@ def stop_and_finish(training: Training, way: str, moment: float, folder: Path, w
 
 
 def finish(training: Training, folder: Path, whole: Path, figures: Figures) -> Iterator[str]:
-    """Resume, or start again what has saved nothing; then compare."""
+    """Resume, or start again if nothing was saved; then compare."""
     child = start(training.resume(folder), folder)
     status = child.wait(PATIENCE)
     if status == 1 and "is finished" in child.said:
-        status = 0  # it was killed after its last word
+        status = 0  # it was killed after it had finished
     elif status == 1 and training.saved_step(folder) is None:
         figures.saved_nothing += 1
         child = start(training.begin(folder), folder)
@@ -121,7 +121,7 @@ def finish(training: Training, folder: Path, whole: Path, figures: Figures) -> I
 def run(
     kills: int, signals: int, seed: int, place: Path, names: Sequence[str] = ("train", "sft", "reward")
 ) -> list[Figures]:
-    """All figures. The kills are shared out among the trainings, PPO first."""
+    """Attack all trainings; returns the figures. The kills are divided among them, PPO first."""
     found = []
     every = trainings(place)
     for number, name in enumerate(names):
@@ -139,7 +139,7 @@ HEAD = """| training | stopped by | times | nothing saved yet | bit-equal | step
 
 
 def line(figures: Figures) -> str:
-    """A row of the table, and what went wrong."""
+    """A row of the table, followed by the problems."""
     signals = figures.way != "kill -9"
     told = (figures.later_steps, figures.lost_steps, f"{figures.slowest:.1f} s") if signals else ("", "", "")
     cells = (figures.training, figures.way, figures.stopped, figures.saved_nothing, figures.bit_equal, *told)

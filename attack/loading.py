@@ -1,4 +1,4 @@
-"""Signals to real processes that are still loading: one line, the right status, and no file left behind.
+"""Signals to real processes that are still loading: one line, the right exit status, and no file left behind.
 
 python -m attack.loading                         20 processes
 python -m attack.loading --count 5 --seed 1
@@ -23,7 +23,7 @@ FIRST, LAST = 1.0, 6.0
 
 
 def stop(number: int, moment: float, place: Path) -> tuple[str, str]:
-    """What became of a process that got a signal: how far it was, and what was wrong, if anything."""
+    """Send a signal to a process: whether it was loading or training, and what went wrong, if anything."""
     command = [sys.executable, "-c", PROGRAM, *FLAGS]
     child = subprocess.Popen(command, cwd=place, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     time.sleep(moment)
@@ -40,7 +40,7 @@ def stop(number: int, moment: float, place: Path) -> tuple[str, str]:
 
 
 def run(count: int, seed: int) -> tuple[dict[str, int], list[str]]:
-    """How many processes were stopped while they did what, and what was wrong."""
+    """How many processes were stopped in each phase, and what went wrong."""
     draw, found, problems = random.Random(seed), {"loading": 0, "training": 0}, []
     for _ in range(count):
         number, moment = draw.choice((signal.SIGINT, signal.SIGTERM)), draw.uniform(FIRST, LAST)
@@ -53,9 +53,9 @@ def run(count: int, seed: int) -> tuple[dict[str, int], list[str]]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Attack, print what was found, and fail if anything was not as it should be."""
+    """Attack, print the findings, and fail if anything went wrong."""
     arguments = table.flags(__doc__, 20, "processes").parse_args(argv)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background may have it ignored
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs may have it ignored
     found, problems = run(arguments.count, arguments.seed)
     print(f"stopped: {found}; ended otherwise than they should: {len(problems)}", *problems, sep="\n")
     return int(bool(problems))

@@ -1,4 +1,4 @@
-"""Turning good input into bad: bytes, text, and values as JSON and YAML hold them, all from one generator."""
+"""Mutates good input: bytes, text, and values as in JSON and YAML, all from one random generator."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ NASTY_VALUES: tuple[Any, ...] = (
 
 
 def nested(rng: Random) -> Any:
-    """Lists within lists."""
+    """Deeply nested lists and dicts."""
     value: Any = rng.choice([1, "x", None])
     for _ in range(rng.choice([3, 50, 900])):
         value = [value] if rng.random() < 0.7 else {"k": value}
@@ -86,7 +86,7 @@ def nested(rng: Random) -> Any:
 
 
 def value(rng: Random) -> Any:
-    """Something that was not expected."""
+    """An unexpected value."""
     kind = rng.random()
     if kind < 0.45:
         return copy.deepcopy(rng.choice(NASTY_VALUES))
@@ -96,7 +96,7 @@ def value(rng: Random) -> Any:
 
 
 def tree(rng: Random, good: Any, times: int | None = None) -> Any:
-    """A JSON-like value with one or a few places changed, removed, doubled or put elsewhere."""
+    """A JSON-like value with one or a few places changed, removed, inserted or copied to another key."""
     bad = copy.deepcopy(good)
     for _ in range(times or rng.choice([1, 1, 1, 2, 4])):
         bad = _change(rng, bad, 0)
@@ -130,7 +130,7 @@ def _change(rng: Random, node: Any, depth: int) -> Any:
 
 
 def text(rng: Random, good: str) -> str:
-    """Text with pieces cut out, doubled, swapped or put in."""
+    """Text with pieces cut out, repeated, replaced or inserted."""
     bad = good
     for _ in range(rng.choice([1, 1, 2, 5])):
         start, end = sorted((rng.randint(0, len(bad)), min(len(bad), rng.randint(0, len(bad)))))
@@ -149,7 +149,7 @@ def text(rng: Random, good: str) -> str:
 
 
 def data(rng: Random, good: bytes) -> bytes:
-    """Bytes with some flipped, cut off, put in or moved."""
+    """Bytes with some flipped, cut out, inserted or overwritten."""
     bad = bytearray(good)
     for _ in range(rng.choice([1, 1, 3, 20])):
         place = rng.randrange(len(bad) + 1)

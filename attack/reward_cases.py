@@ -48,7 +48,7 @@ class Odd(Exception):
 
 
 def functions(rng: Random, samples: Samples, box: Sandbox) -> Case:  # noqa: ARG001
-    """Reward files: wrong values, errors of every kind, files that do not import."""
+    """Reward files: wrong values, errors of every kind, files that cannot be imported."""
     given = mutate.value(rng)
     shown = f"float('{given}')" if isinstance(given, float) else repr(given)[:2000] if _has_repr(given) else "None"
     body = rng.choice(BODIES).format(value=shown)
@@ -69,7 +69,7 @@ def _has_repr(value: object) -> bool:
 
 
 def _score(name: str, rng: Random) -> int:
-    """What training does with a reward: load it, ask it, check, sum and normalise; 1 for an explained error."""
+    """What training does with a reward: load, call, check, sum and normalise; returns 1 for a reported error."""
     from ppolm.cli.main import fail
     from ppolm.config import PPOConfig
     from ppolm.errors import PpolmError
@@ -90,7 +90,7 @@ def _score(name: str, rng: Random) -> int:
 
 
 def answers(rng: Random, samples: Samples, box: Sandbox) -> Case:  # noqa: ARG001
-    """HTTP answers: bytes that are no HTTP, no JSON, too short, redirected, or the wrong JSON."""
+    """HTTP answers: not HTTP, not JSON, too short, redirected, or the wrong JSON."""
     good: object = rng.choice([{"rewards": [1.0, 2.5, -3]}, [1, 2, 3]])
     try:
         body = json.dumps(mutate.tree(rng, good)).encode()
@@ -116,7 +116,7 @@ def _served(raw: bytes, rng: Random) -> int:
 
 
 def _serve(server: socket.socket, raw: bytes) -> None:
-    server.settimeout(0.5)  # closing a socket wakes nobody who waits on it
+    server.settimeout(0.5)  # closing a socket does not wake up a thread that waits on it
     while server.fileno() != -1:
         with contextlib.suppress(OSError):
             connection, _ = server.accept()

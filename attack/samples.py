@@ -1,4 +1,4 @@
-"""The good inputs that attacks start from, made once per worker."""
+"""The good inputs that the attacks mutate, made once per worker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROWS: list[dict[str, Any]] = [
 
 @dataclass(frozen=True)
 class Samples:
-    """Where the good inputs lie."""
+    """Paths of the good inputs."""
 
     folder: Path
     model: Path
@@ -77,7 +77,7 @@ def _store(folder: Path) -> Path:
 
 
 def write_rows(path: Path, rows: list[Any]) -> None:
-    """Rows in the format of the file's ending; what a format cannot hold is written as its ``str``."""
+    """Write rows in the format of the file's extension; what a format cannot hold is written as text."""
     ending = path.name.partition(".")[2]
     if ending == "json":
         path.write_text(json.dumps(rows))
@@ -119,7 +119,7 @@ def _write_parquet(path: Path, rows: list[Any]) -> None:
 
 
 def copy(source: Path, target: Path) -> Path:
-    """A file or folder to spoil."""
+    """Copy a file or folder, to be corrupted."""
     if source.is_dir():
         shutil.copytree(source, target)
     else:

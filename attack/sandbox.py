@@ -1,4 +1,4 @@
-"""Where one bad input is tried, and the verdict on what came of it."""
+"""Runs one bad input in a sandbox and judges the outcome."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 HANG_SECONDS = 60
-"""A good answer takes less than one; machines may be busy."""
+"""A good answer takes less than one second; the limit allows for busy machines."""
 LONGEST_LINE, LONGEST_OUTPUT = 2000, 20_000
 
 
 class Hang(BaseException):
-    """The time of a case is over. No Exception, so that nobody takes it for one of theirs."""
+    """The time of a case is over. Not an Exception, so that no handler in ppolm catches it."""
 
 
 @dataclass
@@ -29,15 +29,15 @@ class Case:
     """One bad input: what to run, and where it may write."""
 
     action: Callable[[], int | None]
-    """Runs a command; its exit status."""
+    """Runs a command and returns its exit status."""
     about: str
-    """The command, for a report."""
+    """The command, for the report."""
     environment: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of a case. ``fault`` is None if it was handled well."""
+    """The outcome of a case. ``fault`` is None if it was handled well."""
 
     fault: str | None
     status: str
@@ -45,19 +45,19 @@ class Verdict:
 
 
 class Sandbox:
-    """A folder with ``in`` (must stay as it is), ``out`` (the current folder) and nothing else."""
+    """A folder with ``in`` (must not change), ``out`` (the working directory) and ``state``."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.given, self.out = folder, folder / "in", folder / "out"
 
     def clear(self) -> None:
-        """Make it empty."""
+        """Empty the sandbox."""
         shutil.rmtree(self.folder, ignore_errors=True)
         for folder in (self.given, self.out, self.folder / "state"):
             folder.mkdir(parents=True)
 
     def state(self) -> dict[str, tuple[int, int]]:
-        """Size and time of every file that must not change."""
+        """Size and modification time of every file that must not change."""
         found = {}
         for root, folders, files in os.walk(self.folder):
             if Path(root) == self.folder:
@@ -70,7 +70,7 @@ class Sandbox:
 
 
 def judge(case: Case, box: Sandbox) -> Verdict:
-    """Run a case and look at its status, its output and the files around it."""
+    """Run a case and check its status, its output and the files around it."""
     before = box.state()
     out, err = io.StringIO(), io.StringIO()
     with _surroundings(case, box, out, err):
@@ -94,7 +94,7 @@ def _run(case: Case) -> tuple[int | None, str | None]:
 
 
 def _place() -> str:
-    """The last line of ours that an error came through."""
+    """The last line of ppolm in the traceback of the current error."""
     frames = traceback.extract_tb(sys.exc_info()[2])
     ours = [frame for frame in frames if f"{os.sep}ppolm{os.sep}" in frame.filename]
     last = (ours or frames)[-1]
@@ -119,7 +119,7 @@ def _fault(status: int | None, err: str, said: str) -> str | None:
 
 @contextlib.contextmanager
 def _surroundings(case: Case, box: Sandbox, out: Any, err: Any) -> Iterator[None]:
-    """The case's folder, environment, output and clock; afterwards as before."""
+    """Set the case's folder, environment, output and timer; everything is restored afterwards."""
     environment, folder, path = dict(os.environ), Path.cwd(), list(sys.path)
     os.environ.update({"XDG_STATE_HOME": str(box.folder / "state"), **case.environment})
     os.chdir(box.out)

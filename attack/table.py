@@ -1,4 +1,4 @@
-"""What the attacks on trainings share: their flags, a table that grows as they go, a status that tells of faults."""
+"""Shared by the attacks on training runs: flags, a table printed row by row, and an exit status for faults."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Protocol
 
 
 class Figures(Protocol):
-    """What became of one row's trainings."""
+    """Results of the training runs in one row."""
 
     @property
     def problems(self) -> list[str]:
-        """What was not as it should be, each with where it happened."""
+        """What went wrong, and where."""
 
 
 def flags(description: str | None, count: int, counted: str) -> argparse.ArgumentParser:
@@ -26,12 +26,12 @@ def flags(description: str | None, count: int, counted: str) -> argparse.Argumen
 
 
 def row(cells: Iterable[object], figures: Figures) -> str:
-    """A row of the table, and what went wrong below it."""
+    """A row of the table, with the problems below it."""
     return "\n".join([f"| {' | '.join(map(str, cells))} |", *figures.problems])
 
 
 def status(head: str, attack: Callable[[Path], Sequence[Figures]]) -> int:
-    """Attack in a folder of its own, below the table's head; 1 if anything went wrong."""
+    """Print the table's head and attack in a temporary folder; returns 1 if anything went wrong."""
     print(head)
     with tempfile.TemporaryDirectory() as place:
         return int(any(figures.problems for figures in attack(Path(place))))

@@ -1,4 +1,4 @@
-"""The three trainings that are attacked, tiny, on the embedded model; and whether two of their results are the same."""
+"""The three tiny trainings that are attacked, on the embedded model; and the comparison of their results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Training:
     flags: tuple[str, ...]
 
     def begin(self, folder: Path, *more: str) -> list[str]:
-        """Start it from the beginning."""
+        """The command that starts it."""
         if self.name == "train":
             place: Sequence[str] = ("--output-dir", str(folder.parent), "--run-name", folder.name)
         else:
@@ -31,22 +31,22 @@ class Training:
         return [self.name, "--model-name", "embedded", "--threads", "1", *self.flags, *place, *more]
 
     def resume(self, folder: Path) -> list[str]:
-        """Continue it."""
+        """The command that resumes it."""
         return [self.name, "--resume", str(folder)]
 
     def saved_step(self, folder: Path) -> int | None:
-        """Steps that the newest checkpoint holds."""
+        """The step of the newest checkpoint."""
         found = sorted(folder.glob("checkpoints/step-*" if self.name == "train" else "checkpoint"))
         states = [folder / "state.json" for folder in found if (folder / "state.json").exists()]
         return int(json.loads(states[-1].read_text())["step"]) if states else None
 
     def lost_steps(self, folder: Path, done: int) -> int:
-        """Finished steps that are nowhere: neither in a checkpoint nor in a whole result, which needs none."""
+        """Finished steps that are neither in a checkpoint nor in a complete result, which needs no checkpoint."""
         whole = self.name != "train" and (folder / "training.json").exists()
         return 0 if whole else done - (self.saved_step(folder) or 0)
 
     def differences(self, folder: Path, whole: Path) -> list[str]:
-        """What is not bit for bit as in a training that nobody disturbed, or is damaged."""
+        """What is damaged, or differs in any bit from an undisturbed run."""
         if self.name == "train":
             found = [kind for kind in ("train", "eval") if _numbers(folder, kind) != _numbers(whole, kind)]
             last = max(whole.glob("checkpoints/step-*")).name
@@ -58,12 +58,12 @@ class Training:
         return found
 
     def leftovers(self, folder: Path) -> list[str]:
-        """Hidden files that nobody needs any more."""
+        """Hidden files that should have been removed."""
         return sorted(path.name for path in folder.rglob(".*"))
 
 
 def trainings(folder: Path) -> dict[str, Training]:
-    """The trainings, with their data in a folder."""
+    """The trainings, with their data written into ``folder``."""
     lines = COMPARISONS.read_text(encoding="utf-8").splitlines()[:48]
     rows = [json.loads(line) for line in lines]
     folder.mkdir(parents=True, exist_ok=True)
@@ -72,7 +72,7 @@ def trainings(folder: Path) -> dict[str, Training]:
     (folder / "shown.jsonl").write_text("\n".join(shown), encoding="utf-8")
     ppo = ("--max-steps", "6", "--eval-every", "2", "--checkpoint-every", "3", "--keep-checkpoints", "9")
     sizes = ("--batch-size", "8", "--minibatch-size", "4", "--max-eval-prompts", "8", "--max-new-tokens", "16")
-    fast = ("--learning-rate", "0.003")  # so that another policy than the first one becomes the best
+    fast = ("--learning-rate", "0.003")  # so that a policy other than the first becomes the best
     settings = ("--batch-size", "4", "--num-epochs", "2", "--eval-every", "4", "--checkpoint-every", "5")
     dropout, tables = ("--lora-dropout", "0.1"), ("--table-every", "2", "--no-tensorboard")
     return {
@@ -83,7 +83,7 @@ def trainings(folder: Path) -> dict[str, Training]:
 
 
 def _numbers(run: Path, kind: str) -> list[dict[str, Any]]:
-    """The metrics of a run but for the time that they took."""
+    """The metrics of a run without timings."""
     rows = read_metrics(run, kind)
     return [{name: value for name, value in row.items() if not name.startswith("seconds/")} for row in rows]
 
@@ -97,7 +97,7 @@ def _damages(folder: Path) -> list[str]:
 
 
 def _different_files(folder: Path, whole: Path, names_of_runs: tuple[str, str]) -> list[str]:
-    """Files that differ; in those that say how a result was made, the name of the run is left out."""
+    """Files that differ; the names of the two runs are treated as equal."""
     mine_is, other_is = (name.encode() for name in names_of_runs)
     names = {file.relative_to(whole) for file in whole.rglob("*") if file.is_file()} - {Path("manifest.json")}
     different = []

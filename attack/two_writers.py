@@ -1,4 +1,4 @@
-"""Two processes that want one folder: exactly one goes ahead, the other is told so, and nothing is damaged.
+"""Two processes that want the same folder: exactly one gets it, the other is told so, and nothing is damaged.
 
 python -m attack.two_writers                     10 pairs of each kind
 python -m attack.two_writers --count 3 --seed 1
@@ -23,12 +23,12 @@ from attack.kills import PATIENCE, undisturbed
 from attack.trainings import Training, trainings
 
 CLOCK = 0.01
-"""Seconds by which the times of files are coarser than the clock."""
+"""Seconds by which file times are coarser than the clock."""
 
 
 @dataclass
 class Figures:
-    """What became of some pairs."""
+    """Results of some pairs of processes."""
 
     training: str
     kind: str
@@ -36,18 +36,18 @@ class Figures:
     at_once: int = 0
     """Pairs in which both wanted the folder at the same time, and exactly one got it."""
     told: int = 0
-    """Losers of those that ended with one sentence, which names the other process, and exit 1."""
+    """Losers among those that ended with exit 1 and one error line that names the other process."""
     in_turn: int = 0
-    """Pairs in which one came when the other had finished and let go of the folder."""
+    """Pairs in which one came after the other had finished and released the folder."""
     together: int = 0
-    """Pairs in which both held the folder at the same time: must never be."""
+    """Pairs in which both held the folder at the same time, which must never happen."""
     whole: int = 0
-    """Pairs whose folder is in the end bit for bit that of an undisturbed training."""
+    """Pairs whose final folder is bit for bit that of an undisturbed run."""
     problems: list[str] = field(default_factory=list)
 
 
 def note_claims(file: Path) -> None:
-    """Let this process note when it holds a folder: from the claim to just before it lets go."""
+    """Record when this process holds a folder: from the claim until just before it is released."""
     from ppolm.storage.claim import Claim
 
     take, release = Claim.__init__, Claim.release
@@ -68,7 +68,7 @@ def note_claims(file: Path) -> None:
 
 
 def attack(training: Training, kind: str, count: int, seed: int, place: Path) -> Figures:
-    """Start pairs at moments that differ by up to the whole length of a training."""
+    """Start pairs of processes, at once or with a random delay of up to 0.6 of a run's duration."""
     draw, figures = random.Random(f"{training.name} {kind} {seed}"), Figures(training.name, kind)
     whole, seconds = undisturbed(training, place)
     for number in range(count):
@@ -78,7 +78,7 @@ def attack(training: Training, kind: str, count: int, seed: int, place: Path) ->
         arguments = training.resume(folder) if kind == "resume" else training.begin(folder)
         places = [place / f"{folder.name}.{name}" for name in ("first", "second")]
         first = start(arguments, places[0], partial(note_claims, places[0]))
-        # Half of them at the same time, where both may find the folder free.
+        # Half of the pairs start at the same time, so that both may find the folder free.
         time.sleep(0.0 if number % 2 == 0 else draw.uniform(0.0, 0.6 * seconds))
         second = start(arguments, places[1], partial(note_claims, places[1]))
         held = judge((first, second), places, training, folder, whole, figures)
@@ -87,7 +87,7 @@ def attack(training: Training, kind: str, count: int, seed: int, place: Path) ->
 
 
 def make_unfinished(training: Training, folder: Path) -> None:
-    """A training that was killed after a checkpoint, in the folder."""
+    """Leave a run in the folder that was killed after a checkpoint."""
     child = start(training.begin(folder), folder)
     while not training.saved_step(folder):
         if (status := child.wait(0.01)) is not None:
@@ -99,7 +99,7 @@ def make_unfinished(training: Training, folder: Path) -> None:
 def judge(
     pair: tuple[Child, Child], notes: list[Path], training: Training, folder: Path, whole: Path, figures: Figures
 ) -> float:
-    """Wait for both, and compare what is there then. How long the folder was held."""
+    """Wait for both, and compare the result. Returns how long the folder was held."""
     figures.pairs += 1
     ends = [(child.wait(PATIENCE), child.said) for child in pair]
     held = sorted(tuple(map(float, line.split())) for note in notes for line in _lines(note))
@@ -132,7 +132,7 @@ def _lines(file: Path) -> list[str]:
 
 
 def run(count: int, seed: int, place: Path, names: tuple[str, ...] = ("train", "sft")) -> list[Figures]:
-    """All figures: two starts with one name, and two that resume one training."""
+    """Attack all trainings; returns the figures: two starts with one name, and two resumes of one run."""
     every, found = trainings(place), []
     for name in names:
         for kind in ("start", "resume"):
@@ -146,7 +146,7 @@ HEAD = """| training | both | pairs | at once: one got it | the other was told |
 
 
 def line(figures: Figures) -> str:
-    """A row of the table, and what went wrong."""
+    """A row of the table, followed by the problems."""
     counts = (figures.pairs, figures.at_once, figures.told, figures.in_turn, figures.together, figures.whole)
     cells = (figures.training, figures.kind, *counts)
     return table.row(cells, figures)

@@ -1,10 +1,10 @@
-"""Another checkout beside this one: are PPO steps slower than before a change?
+"""Compare with another checkout: are PPO steps slower than before a change?
 
 git worktree add ../before HEAD~5
 python -m bench.before ../before               the two quick cases, taking turns
 python -m bench.before ../before --rounds 5
 
-Both run in this environment. A figure of 0.90 says that a step takes 0.90 times as long as it did.
+Both run in this environment. A figure of 0.90 means that a step takes 0.90 times as long as before.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bench.tables import PHASES, markdown
 
 
 def best_step(checkout: Path, flags: list[str]) -> dict[str, float]:
-    """Seconds of the best step by a checkout's own code."""
+    """Seconds of the best step with the code of a checkout."""
     line = [sys.executable, "-m", "bench.ours", *flags]
     environment = {**os.environ, "PYTHONPATH": str(checkout / "src")}
     done = subprocess.run(line, cwd=checkout, env=environment, stdout=subprocess.PIPE, text=True, check=True)

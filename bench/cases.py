@@ -1,4 +1,4 @@
-"""The shapes on which ours and the peer are compared, and what ours is to reach at least."""
+"""The shapes on which ppolm and its peer are compared, and the speed-up to reach."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LEAN = ["--microbatch-tokens", "1024"]
 
 @dataclass(frozen=True)
 class Case:
-    """Flags of both sides, more flags of ours, and the ratio to reach."""
+    """Flags for both sides, additional flags for ours, and the ratio to reach."""
 
     name: str
     what: str
@@ -54,7 +54,7 @@ QUICK = (
     Case("A", "4.2M, prompt 64, response 53, batch 8", [*SMALL, "--batch", "8"], 1.5, steps=4),
     Case("B, both, 8", "B with both and a batch of 8", [*FEW, "--samples", "4"], 3.0, ["--layers", "2"], steps=2),
 )
-"""A quick look."""
+"""The cases of ``--quick``."""
 
 GENERATION = {
     "4.2M, prompts 75 to 300, up to 128 tokens, 32 at once": [
@@ -69,4 +69,4 @@ GENERATION = {
         *("--response", "64", "--batch", "8", "--ending", "0.02", "--steps", "3"),
     ],
 }
-"""Flags of generation alone."""
+"""Flags of the cases that measure generation alone."""

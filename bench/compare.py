@@ -1,4 +1,4 @@
-"""Ours and the peer on the same shapes, in turns, each in an environment of its own.
+"""PPO steps of ppolm and of its peer (TRL) on the same shapes, in turns, each in its own environment.
 
 make bench                      everything: all cases, generation alone, growth curves
 make bench FLAGS=--quick        two small cases
@@ -35,7 +35,7 @@ from ppolm.kernels.cpu_bfloat16 import make_bfloat16_safe
 
 @functools.cache
 def peer(flags: tuple[str, ...], turn: int) -> dict[str, Any]:  # noqa: ARG001 each turn is measured again
-    """The peer's figures: cases that differ on our side alone share them."""
+    """The peer's figures, shared by cases that differ on our side only."""
     return run("peer", list(flags))
 
 
@@ -85,7 +85,7 @@ def run_cases(cases: Sequence[Case], rounds: int, threads: int, limits: dict[str
 
 
 def run_growth(threads: int) -> Iterator[dict[str, Any]]:
-    """What both sides take along every curve."""
+    """The timings of both sides along every curve."""
     for curve in CURVES:
         print(f"growth: {curve.name}", file=sys.stderr, flush=True)
         points = []
@@ -101,7 +101,7 @@ def run_growth(threads: int) -> Iterator[dict[str, Any]]:
 def measure_limits(threads: int) -> dict[str, float]:
     """GFLOPS of the fastest matrix product in each precision."""
     torch.set_num_threads(threads)
-    make_bfloat16_safe()  # what it sets in the environment holds for both sides
+    make_bfloat16_safe()  # the environment variables that it sets apply to both sides
     names = ("float32", "bfloat16")
     return {name: gemm_gflops(getattr(torch, name), torch.device("cpu"), seconds=2.0) for name in names}
 
@@ -125,7 +125,7 @@ def main() -> None:
     print("GFLOPS of the fastest matrix product:", {k: round(v) for k, v in results["gemm_gflops"].items()})
 
     def keep(name: str, rows: Iterable[dict[str, Any]], table: Callable[[list[dict[str, Any]]], str]) -> None:
-        """Write what there is after every row: an interrupted comparison has not been for nothing."""
+        """Write the results after every row, so that an interrupted comparison keeps them."""
         results[name] = []
         for row in rows:
             results[name].append(row)

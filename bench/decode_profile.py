@@ -1,4 +1,4 @@
-"""What one step of sampling spends its time on: milliseconds by part, beside the time to read its weights once.
+"""Where a sampling step spends its time: milliseconds by part, beside the time to read its weights once.
 
 python -m bench.decode_profile --shape qwen3-0.6b --dtype bfloat16 --shortest 64 --longest 200 --response 24 --batch 8
 
@@ -27,11 +27,11 @@ PARTS = {
     "attention": ("aten::scaled_dot_product_attention",),
     "choice of the tokens": ("choice",),
 }
-"""Names of operations."""
+"""Names of the profiled operations of each part."""
 
 
 class Watched(SlotSampler):
-    """A sampler whose steps are watched, from the second on: the first makes the layers ready."""
+    """A sampler that profiles its steps from the second on: the first one prepares the layers."""
 
     steps = 0
 
@@ -47,7 +47,7 @@ class Watched(SlotSampler):
 
 
 def read_gigabytes_per_second() -> float:
-    """How fast this machine reads memory."""
+    """Memory read bandwidth of this machine."""
     numbers, best = torch.ones(2**27, dtype=torch.int64), 0.0
     for _ in range(5):
         start = time.perf_counter()
@@ -58,7 +58,7 @@ def read_gigabytes_per_second() -> float:
 
 @dataclass(frozen=True)
 class StepProfile:
-    """Milliseconds of a mean step of sampling, by part, and the size of the weights that it reads."""
+    """Milliseconds of an average sampling step, by part, and the size of the weights that it reads."""
 
     steps: int
     total: float
@@ -67,7 +67,7 @@ class StepProfile:
 
 
 def measure(given: argparse.Namespace) -> StepProfile:
-    """Sample one batch and watch every step but the first."""
+    """Sample one batch and profile every step but the first."""
     with tempfile.TemporaryDirectory() as folder:
         make_model(folder, given)
         models = our_models(folder, given)

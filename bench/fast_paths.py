@@ -1,9 +1,9 @@
-"""What each faster way gives: a PPO step with all of them, and without each in turn, interleaved.
+"""What each fast path gains: a PPO step with all of them, and without each in turn, interleaved.
 
 python -m bench.fast_paths                       all of them, in every case below (about an hour)
 python -m bench.fast_paths --cases A --rounds 3  one case, more often
 
-A figure of 1.20 says that a step takes 1.20 times as long without it.
+A figure of 1.20 means that a step takes 1.20 times as long without it.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from bench.sides import ROOT, forked
 from ppolm.config.model_settings import FastPath
 
 WAYS = (*(path for path in get_args(FastPath) if path != "library_cache"), *ours.HABITS)
-"""The library's cache is what a model without the slot sampler falls back on, and no way of its own here."""
+"""Without library_cache: it is only the fallback for models without the slot sampler."""
 NEEDS = {"packed_prompts": "--samples", "shared_trunk": "--layers"}
-"""Ways that do nothing in a case without this flag."""
+"""Ways that have no effect in a case without this flag."""
 DEFAULT = ("A", "B", "B, both", "F", "T, K = 4, top 8")
 PHASES = ("generation", "scoring", "optimisation", "total")
 BETWEEN = 3
-"""Ways that are measured between two runs with all of them."""
+"""How many ways are measured between two runs with all of them."""
 PAYS = 1.05
-"""A way that gives less than this everywhere is not worth its code."""
+"""A way that gains less than this in every case is not worth its code."""
 
 Seconds = dict[str, float]
 
@@ -38,9 +38,9 @@ Seconds = dict[str, float]
 def measure(
     case: Case, ways: Sequence[str], rounds: int, measured: Callable[[str | None], Seconds | None]
 ) -> dict[str, Seconds]:
-    """How many times as long each phase of a step takes without each way: the best step without it by the best of all.
+    """Time of each phase without each way, relative to all of them: best step divided by best step.
 
-    Rounds take turns, and so every way meets the machine in its quiet moments as well as in its busy ones.
+    The order alternates between rounds, so that every way is measured in quiet as well as busy moments of the machine.
     """
     flags = [*case.flags, *case.ours]
     acting = [way for way in ways if way not in NEEDS or NEEDS[way] in flags]
@@ -60,7 +60,7 @@ def measure(
 
 
 def best_step(case: Case, steps: int, threads: int) -> Callable[[str | None], Seconds | None]:
-    """What measures a step of a case without a way; None if it failed."""
+    """A function that measures a step of a case without a way; it returns None on failure."""
     flags = [*case.flags, *case.ours, "--steps", str(steps), "--threads", str(threads)]
 
     def measured(way: str | None) -> Seconds | None:
@@ -72,7 +72,7 @@ def best_step(case: Case, steps: int, threads: int) -> Callable[[str | None], Se
 
 
 def table(results: dict[str, dict[str, Seconds]]) -> str:
-    """A row per way, a column per case: the whole step, and the phase that gains most."""
+    """One row per way, one column per case: the whole step, and the phase that gains most."""
     lines = ["| without | " + " | ".join(results) + " |", "|---|" + "---|" * len(results)]
     for way in WAYS:
         cells = []
@@ -89,7 +89,7 @@ def table(results: dict[str, dict[str, Seconds]]) -> str:
 
 
 def idle_ways(results: dict[str, dict[str, Seconds]]) -> list[str]:
-    """Ways that were measured and pay nowhere."""
+    """Ways that were measured and do not pay in any case."""
     found = {way: [one[way]["total"] for one in results.values() if one.get(way)] for way in WAYS}
     return [way for way, totals in found.items() if totals and max(totals) < PAYS]
 

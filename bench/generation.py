@@ -2,8 +2,8 @@
 
 python -m bench.generation --shape small --shortest 75 --longest 300 --response 128 --batch 32
 
-Both draw from the same LoRA policy with random weights, and both are made to end their responses at the same lengths,
-which differ as they do in real use: otherwise luck in what is drawn would decide the comparison.
+Both sample from the same LoRA policy with random weights, and both are forced to end their responses at the same
+lengths, which vary as in real use: otherwise the comparison would depend on which lengths happen to be sampled.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from ppolm.rollout.kv_sampler import left_pad
 from ppolm.rollout.sampling import Sampling
 
 Side = Callable[[list[int]], list[int]]
-"""Answers all prompts at these lengths, and says how long the responses are."""
+"""Answers all prompts with responses of these lengths, and returns the actual lengths."""
 ENDING_IDS = 0.02
-"""The last ids of the vocabulary, this share of it, end a response."""
+"""Share of the vocabulary, at its end, whose ids end a response."""
 
 
 def draw_lengths(given: argparse.Namespace, turn: int) -> list[int]:
@@ -43,13 +43,13 @@ def draw_lengths(given: argparse.Namespace, turn: int) -> list[int]:
 
 
 def ours(folder: str, prompts: list[list[int]], given: argparse.Namespace) -> Side:
-    """The sampler that PPO uses. The number that decides a draw is chosen so that it ends, or does not."""
+    """The sampler that PPO uses. The uniform number of each draw is chosen so that the response ends there, or not."""
     models, sampling = our_models(folder, given), Sampling(given.response, temperature=TEMPERATURE)
     random = torch.Generator().manual_seed(0)
 
     def sample(lengths: list[int]) -> list[int]:
         uniforms = torch.rand(len(prompts), sampling.max_new_tokens, generator=random, dtype=torch.float64)
-        uniforms = 0.01 + 0.89 * uniforms  # neither the first ids nor the last
+        uniforms = 0.01 + 0.89 * uniforms  # avoids the first and last ids, which end a response
         for row, length in enumerate(lengths):
             if length < given.response:
                 uniforms[row, length - 1] = 1 - 1e-12
@@ -59,7 +59,7 @@ def ours(folder: str, prompts: list[list[int]], given: argparse.Namespace) -> Si
 
 
 def theirs(folder: str, prompts: list[list[int]], given: argparse.Namespace, lora: bool) -> Side:
-    """``generate`` of a PEFT model, or of the bare model. A step changes a few logits so that rows end, or do not."""
+    """``generate`` of a PEFT model or of the bare model. A logits processor makes rows end where planned."""
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, given.dtype))
     model.eval()
     if lora:
@@ -109,7 +109,7 @@ def make_model(folder: str, given: argparse.Namespace) -> None:
 
 
 def our_models(folder: str, given: argparse.Namespace) -> Models:
-    """The policy and what belongs to it."""
+    """The models of ppolm, with the policy."""
     shape = {"lora_r": LORA_R, "lora_alpha": 2 * LORA_R, "device": "cpu", "dtype": given.dtype}
     return setup_models(PPOConfig(model_name=folder, **shape))
 

@@ -14,26 +14,26 @@ COMMON = ["--shape", "small", "--epochs", "2", "--steps", "3"]
 
 @dataclass(frozen=True)
 class Curve:
-    """One thing that grows, and its values."""
+    """One quantity that grows, and its values."""
 
     name: str
     flags: tuple[str, ...]
     values: tuple[int, ...]
     peer: bool = True
-    """Whether the peer has such a setting at all; where it has none, it does the same work whatever the value."""
+    """Whether the peer has this setting; if not, its time does not depend on the value."""
     more: Mapping[str, int | str] = field(default_factory=dict)
     side: str = "ours"
-    """The program that measures ours."""
+    """The program that measures our side."""
     each: bool = False
-    """Whether milliseconds for each of the values are given, which should stay the same, and not seconds for all."""
+    """Whether to report milliseconds per unit of the value, which should stay constant, instead of total seconds."""
 
     def flags_at(self, value: int) -> list[str]:
-        """Flags of both sides at one point."""
+        """Flags for both sides at one point."""
         settings = {**BASE, **self.more, **dict.fromkeys(self.flags, value)}
         return [*COMMON, *(str(part) for pair in settings.items() for part in pair)]
 
     def figure(self, seconds: float, value: int) -> float:
-        """What the table shows of the seconds at one point."""
+        """The figure that the table shows for one point."""
         return round(1e3 * seconds / value, 3) if self.each else seconds
 
 

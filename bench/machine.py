@@ -1,4 +1,4 @@
-"""What this program, and others, use of the machine."""
+"""Memory and CPU use of this process and of others."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 import psutil
 
 BUSY = 0.2
-"""Share of one core, used by other programs, from which timings are no longer to be trusted."""
+"""If another program uses more than this share of a core, timings cannot be trusted."""
 
 
 def peak_gib() -> float:
-    """The most memory that this program has held.
+    """Peak memory of this process.
 
-    Linux keeps it by program (VmHWM). What `getrusage` says may be the size of the program that started this one.
+    Linux has it per program (VmHWM). `getrusage` may report the size of the process that started this one.
     """
     status = Path("/proc/self/status")
     if status.exists():
@@ -28,7 +28,7 @@ def peak_gib() -> float:
 
 
 def busy_programs(seconds: float = 1.0) -> dict[str, float]:
-    """Other programs that use the processor now, and how many cores each of them takes."""
+    """Other programs that are using the CPU, and how many cores each of them takes."""
     own = os.getpid()
     watched = [process for process in psutil.process_iter(["name"]) if process.pid != own]
     before = {process.pid: _used(process) for process in watched}
@@ -40,6 +40,6 @@ def busy_programs(seconds: float = 1.0) -> dict[str, float]:
 def _used(process: psutil.Process) -> float:
     try:
         times = process.cpu_times()
-    except psutil.Error:  # it has ended, or is not ours to look at
+    except psutil.Error:  # it has ended, or access is denied
         return 0.0
     return float(times.user + times.system)

@@ -1,9 +1,9 @@
-"""What one busy program beside us costs: PPO steps alone, and beside a loop that keeps one core busy.
+"""The cost of one busy program on the same machine: PPO steps alone, and beside a loop that keeps one core busy.
 
 python -m bench.neighbour
 
-`before` is how libgomp waits by itself, with a thread per core; `ours` is what ppolm does. Both are loaded, and take a
-step in turns: a machine's speed changes by the minute, so only steps next to each other can be compared.
+`before` is libgomp's default waiting with one thread per core; `ours` is what ppolm does. Both stay loaded and take
+steps in turns: a machine's speed changes by the minute, so only adjacent steps can be compared.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ SHAPES = ("tiny", "embedded", "small")
 PROGRAM = [sys.executable, "-m", "bench.ours"]
 FLAGS = ["--batch", "8", "--epochs", "2", "--steps", "1000000", "--response", "32", "--paced"]
 WAITING = {"before": "300000", "ours": None}
-"""GOMP_SPINCOUNT of both sides: libgomp's own number, which keeps ppolm from changing it, and none."""
+"""GOMP_SPINCOUNT of both sides: libgomp's default, set explicitly so that ppolm leaves it alone; and unset."""
 SETTLE = 0.05
-"""Seconds between two steps: threads of the last one may still be spinning."""
+"""Seconds between two steps, because threads of the last one may still be spinning."""
 
 
 class Side:
-    """A program that takes a step whenever it is asked to."""
+    """A process that takes one step on request."""
 
     def __init__(self, name: str, shape: str) -> None:
         threads = "auto" if name == "ours" else str(os.cpu_count() or 1)
@@ -51,7 +51,7 @@ class Side:
         )
 
     def step(self) -> float:
-        """Its seconds."""
+        """Take a step; returns its seconds."""
         assert self.program.stdin is not None
         assert self.program.stdout is not None
         time.sleep(SETTLE)
@@ -60,14 +60,14 @@ class Side:
         return float(self.program.stdout.readline())
 
     def end(self) -> None:
-        """Let go of it."""
+        """Stop the process."""
         self.program.kill()
         self.program.wait()
 
 
 @contextmanager
 def neighbour() -> Iterator[None]:
-    """A program that does nothing but compute."""
+    """A process that keeps one core busy."""
     busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         yield
@@ -77,7 +77,7 @@ def neighbour() -> Iterator[None]:
 
 
 def measure(shape: str, steps: int) -> dict[tuple[str, bool], float]:
-    """The median step of both sides, alone (False) and beside a busy program (True)."""
+    """Median seconds per step of both sides, alone (False) and beside a busy program (True)."""
     seconds: dict[tuple[str, bool], list[float]] = {(name, busy): [] for name in WAITING for busy in (False, True)}
     with ExitStack() as stack:
         sides = {name: Side(name, shape) for name in WAITING}

@@ -1,4 +1,4 @@
-"""Packed, unpacked, and what the decision by cost makes of it: scoring and training, on one thread.
+"""Packed, unpacked, and as the cost model decides: scoring and training, on one thread.
 
 python -m bench.packing                 the whole grid, a few minutes
 python -m bench.packing --quick         four points of it
@@ -32,12 +32,12 @@ from ppolm.models import PolicyModel
 BUDGET = 4096
 PROMPTS, ANSWERS, SAMPLES = (8, 40, 150, 600), (8, 64, 256, 512), (2, 8, 32)
 MOST_TOKENS = 9000
-"""Points with more are left out: they would take minutes each and decide nothing that smaller ones do not."""
+"""Larger points are left out: they would take minutes each and show nothing that smaller ones do not."""
 QUICK = ((40, 256, 8), (150, 8, 8), (8, 8, 2), (600, 64, 8))
 
 
 def make_model(shape: str) -> PolicyModel:
-    """A policy of random weights with an adapter."""
+    """A policy with random weights and an adapter."""
     with tempfile.TemporaryDirectory() as folder:
         torch.manual_seed(0)
         transformers.AutoModelForCausalLM.from_config(model_config(shape)).save_pretrained(folder)
@@ -46,7 +46,7 @@ def make_model(shape: str) -> PolicyModel:
 
 
 def make_items(shape: str, prompt: int, answer: int, samples: int) -> list[Answers]:
-    """Answers of the length given, a quarter more or less, to as many prompts as fill a pass."""
+    """Answers of the given length, plus or minus a quarter, to as many prompts as fill a forward pass."""
     count = max(1, min(8, 2048 // (samples * (prompt + answer))))
     prompts = make_prompts(shape, count, prompt, prompt)
     texts = iter(make_prompts(shape, count * samples + 1, max(2, answer * 3 // 4), answer * 5 // 4))
@@ -55,7 +55,7 @@ def make_items(shape: str, prompt: int, answer: int, samples: int) -> list[Answe
 
 
 def ways(model: PolicyModel, items: list[Answers]) -> tuple[int, dict[int, Callable[[], Iterator[Microbatch]]]]:
-    """How many answers the decision puts together, and passes with none, as many and all of them together."""
+    """How many answers the cost model packs together, and forward passes with none, that many and all packed."""
     read: Read = "actions"
     groups, place = topics(items), (BUDGET, model.setup.tokenizer.pad_id, model.setup.device, read)
 
@@ -69,7 +69,7 @@ def ways(model: PolicyModel, items: list[Answers]) -> tuple[int, dict[int, Calla
 
 
 def seconds(model: PolicyModel, batches: Callable[[], Iterator[Microbatch]], train: bool) -> float:
-    """Time on the processor of one pass over all: other programs may run beside it."""
+    """CPU time of one pass over all batches, which other running programs do not distort."""
     with model.active(trainable=train), torch.set_grad_enabled(train):
         start = time.process_time()
         for batch in batches():
@@ -80,7 +80,7 @@ def seconds(model: PolicyModel, batches: Callable[[], Iterator[Microbatch]], tra
 
 
 def compare(model: PolicyModel, items: list[Answers], rounds: int) -> tuple[int, list[list[float]]]:
-    """What was decided, and the best seconds of scoring and of training: unpacked, packed, decided, taking turns."""
+    """The decision, and the best seconds of scoring and of training: unpacked, packed, decided, measured in turns."""
     decided, found = ways(model, items)
     best = {most: [float("inf")] * 2 for most in found}
     for _ in range(rounds):

@@ -1,4 +1,4 @@
-"""The comparison as a picture: ratios to the peer by case, and how the time of a step grows."""
+"""The comparison as a plot: ratios to the peer by case, and how the time of a step grows."""
 
 from __future__ import annotations
 

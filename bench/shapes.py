@@ -1,4 +1,4 @@
-"""What both sides of the speed comparison run: models of named shapes with random weights, and random prompts."""
+"""Inputs for both sides of the speed comparison: models of named shapes with random weights, and random prompts."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def model_config(shape: str) -> Any:
 
 
 def make_tokenizer() -> Any:
-    """A tokenizer of bytes: nothing is read as text here."""
+    """A byte-level tokenizer; no text is actually tokenized here."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 

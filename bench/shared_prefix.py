@@ -1,4 +1,4 @@
-"""Our sampler on many prompts that begin alike, as those of a template do; one JSON line.
+"""Our sampler on many prompts with a shared prefix, as a template gives them; prints one JSON line.
 
 python -m bench.shared_prefix --shape tiny --batch 2000 --longest 300 --response 2
 """
@@ -27,7 +27,7 @@ def main() -> None:
     (shared,) = make_prompts(given.shape, 1, given.longest, given.longest)
     prompts = [[*shared, 2 + number // 256, 2 + number % 256] for number in range(given.batch)]
     uniforms = torch.rand(len(prompts), given.response, dtype=torch.float64)
-    policy.generate(prompts[:2], Sampling(given.response), uniforms)  # what is tried and made ready only once
+    policy.generate(prompts[:2], Sampling(given.response), uniforms)  # warm-up: trials and preparation happen once
     totals = []
     for _ in range(max(1, given.steps - 1)):
         start = time.perf_counter()

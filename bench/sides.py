@@ -1,4 +1,4 @@
-"""Running one side of a comparison as a program of its own."""
+"""Runs one side of a comparison in a process of its own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MODULES = {
 
 
 def forked(main: Callable[[], None], flags: list[str]) -> dict[str, Any]:
-    """The JSON line of a program that is loaded already, in a copy of this process: loading takes longer than it."""
+    """The JSON line of ``main``, run in a fork of this process, because importing takes longer than running."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -37,7 +37,7 @@ def forked(main: Callable[[], None], flags: list[str]) -> dict[str, Any]:
         except BaseException:
             traceback.print_exc()
         finally:
-            os._exit(1)  # whatever happens, there must not be two of us
+            os._exit(1)  # whatever happens, the child must not continue as a second parent
     os.close(write)
     with os.fdopen(read) as answer:
         lines = answer.read().splitlines()
@@ -49,7 +49,7 @@ def forked(main: Callable[[], None], flags: list[str]) -> dict[str, Any]:
 
 
 def run(side: str, flags: list[str]) -> dict[str, Any]:
-    """The JSON line of a program; what else it says is shown."""
+    """The JSON line of a program; its standard error is passed through."""
     command = [*PEER, "python"] if side == "peer" else [sys.executable]
     print(f"  {side} ...", file=sys.stderr, flush=True)
     answer = subprocess.run(

@@ -1,4 +1,4 @@
-"""How long a million rows take through KL, reward adjustment, TD errors, GAE and reward-to-go.
+"""Time of KL, reward adjustment, TD errors, GAE and reward-to-go on a million rows.
 
 make bench
 """

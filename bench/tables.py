@@ -8,13 +8,13 @@ PHASES = ("generation", "scoring", "optimisation", "total")
 
 
 def markdown(head: list[str], rows: list[list[str]]) -> str:
-    """A table whose columns, but the first, hold numbers."""
+    """A table in which all columns but the first hold numbers."""
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def case_table(rows: list[dict[str, Any]]) -> str:
-    """Seconds of a step, ratios, memory, and how near the limit of the machine ours comes."""
+    """Seconds per step, ratios, memory, and ours as a share of the machine's limit."""
     head = ["case", "TRL s", "ours s", "ratio", "goal", "generation", "scoring", "update"]
     head += ["TRL GiB", "ours GiB", "estimated", "scoring of limit", "update of limit"]
     lines = []
@@ -31,7 +31,7 @@ def case_table(rows: list[dict[str, Any]]) -> str:
 
 
 def generation_table(rows: list[dict[str, Any]]) -> str:
-    """Tokens per second of both samplers."""
+    """Tokens per second of the samplers."""
     head = ["generation", "ours tokens/s", "generate with adapter", "ratio", "generate without", "ratio"]
     lines = []
     for row in rows:
@@ -47,7 +47,7 @@ def generation_table(rows: list[dict[str, Any]]) -> str:
 
 
 def growth_table(curves: list[dict[str, Any]]) -> str:
-    """Seconds of a step along every curve, TRL's before ours."""
+    """Seconds per step along every curve, TRL's before ours."""
     lines = []
     for curve in curves:
         cells = []

@@ -1,10 +1,10 @@
-"""The peer's side of the speed comparison: TRL's PPOTrainer, timed by phase, one JSON line.
+"""The peer's side of the speed comparison: TRL's PPOTrainer, timed by phase; prints one JSON line.
 
-TRL 1.12.0 is the last release with PPO. It runs in an environment of its own:
+TRL 1.12.0 is the last release with PPO. It runs in its own environment:
 
 uv run --no-project --with trl==1.12.0 --with peft --with torch python -m bench.trl_ppo --shape small --batch 32
 
-No code of the trainer is changed: the phases come from functions that its module calls.
+The trainer's code is not changed: the phases are timed by wrapping functions that its module calls.
   generation    batch_generation()
   scoring       from there to the first forward pass with gradients: log-probabilities, values, rewards, advantages
   optimisation  from there until metrics are logged: all PPO epochs
@@ -48,7 +48,7 @@ def make_trainer(given: Any) -> Any:
     peft.inject_adapter_in_model(peft.LoraConfig(**lora), value)
     for name, parameter in value.named_parameters():
         parameter.requires_grad_("lora_" in name or name.startswith("score"))
-    # TRL has no several samples per prompt: the rows are repeated.
+    # TRL does not support several samples per prompt, so rows are repeated.
     unique = make_prompts(given.shape, max(4 * given.batch, 64) // given.samples, given.shortest, given.longest)
     data = Dataset.from_dict({"input_ids": [ids for ids in unique for _ in range(given.samples)]})
     micro = given.micro or given.batch

@@ -1,4 +1,4 @@
-"""Write docs/api.md: every public name with its signature and what it is for; and freeze the signatures for the tests.
+"""Write docs/api.md: every public name with signature and description; and freeze the signatures for the tests.
 
 python -m scripts.api_page
 """
@@ -27,12 +27,12 @@ description, or if a signature changed without `tests/public_signatures.txt`.
 
 
 def public_names() -> list[str]:
-    """Every name that ``from ppolm import`` gives, but for the version."""
+    """Every public name of ``ppolm`` except the version."""
     return [name for name in ppolm.__all__ if not name.startswith("_")]
 
 
 def public_methods(thing: Any) -> dict[str, Any]:
-    """The methods that a class of ours, or one of its own bases, defines and does not hide."""
+    """The public methods that a class, or one of its bases within ppolm, defines."""
     found: dict[str, Any] = {}
     for kind in reversed(inspect.getmro(thing)):
         if kind.__module__.startswith("ppolm."):
@@ -45,27 +45,27 @@ def public_methods(thing: Any) -> dict[str, Any]:
 
 
 def signature(thing: Any) -> str:
-    """How it is called."""
+    """The signature as text."""
     if isinstance(thing, property):
         return ""
     if isinstance(thing, (classmethod, staticmethod)):
         thing = thing.__func__
     try:
         shown = str(inspect.signature(thing)).replace("'", "")
-        return re.sub(r"<function .*? at 0x[0-9a-f]+>", "...", shown)  # a default that is a function has an address
-    except ValueError:  # built in: an exception
+        return re.sub(r"<function .*? at 0x[0-9a-f]+>", "...", shown)  # the repr of a default function has an address
+    except ValueError:  # built-in constructors, of exceptions
         return "(*arguments)"
 
 
 def summary(thing: Any) -> str:
-    """The first sentence of its description."""
+    """The first paragraph of its docstring."""
     if isinstance(thing, (classmethod, staticmethod)):
         thing = thing.__func__
     return (inspect.cleandoc(thing.__doc__ or "").partition("\n\n")[0]).replace("\n", " ").replace("|", "\\|")
 
 
 def signatures() -> dict[str, tuple[str, str]]:
-    """Every public name and method: how it is called, and what it is for."""
+    """Signature and summary of every public name and method."""
     found = {}
     for name in public_names():
         thing = getattr(ppolm, name)
@@ -77,7 +77,7 @@ def signatures() -> dict[str, tuple[str, str]]:
 
 
 def page() -> str:
-    """The whole page: a section per name, a line per method."""
+    """The whole page: one section per name, one line per method."""
     parts = [INTRODUCTION]
     for name, (called, about) in signatures().items():
         if "." not in name:
@@ -91,7 +91,7 @@ def page() -> str:
 
 
 def _folded(called: str) -> str:
-    """A long signature with a line per argument."""
+    """A long signature with one line per argument."""
     if len(called) < 100:
         return called
     inside, _, after = called[1:].rpartition(")")
@@ -105,7 +105,7 @@ def _folded(called: str) -> str:
 
 
 def frozen() -> str:
-    """A line per name."""
+    """One line per name."""
     return "".join(f"{name}{called}\n" for name, (called, _) in signatures().items())
 
 

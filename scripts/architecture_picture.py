@@ -2,7 +2,7 @@
 
     python -m scripts.architecture_picture
 
-The graph that was drawn is noted in the picture's file, so that a test can tell when the picture has become old.
+The graph is stored in the picture's metadata, so that a test can tell when the picture is out of date.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ INK, LINE, WRONG = "#22313f", "#8795a1", "#d1495b"
 
 @dataclass(frozen=True)
 class Floor:
-    """Rooms that serve one purpose."""
+    """Rooms that serve the same purpose."""
 
     name: str
     color: str
@@ -53,6 +53,7 @@ FLOORS = (
             "runs": "the run folder\nand its loop",
             "estimate": "memory and time\nof a run, before it",
             "storage": "whole files,\none writer",
+            "studies": "what people\nare to compare",
         },
     ),
     Floor(
@@ -90,11 +91,11 @@ FLOORS = (
 )
 PER_ROW = 5
 WIDE, HIGH = 18.0, 6.0
-"""Of the box of a room, in units in which the picture is 100 wide."""
+"""Size of a room's box, in units of 1/100 of the picture's width."""
 
 
 def floors(rooms: dict[str, list[str]]) -> list[Floor]:
-    """The floors with the rooms that exist; a room that stands on none of them is an error."""
+    """The floors with the rooms that exist; a room on no floor is an error."""
     known = {room for floor in FLOORS for room in floor.rooms}
     unknown = set(rooms) - known - {FACE}
     if unknown:
@@ -108,12 +109,12 @@ def floors(rooms: dict[str, list[str]]) -> list[Floor]:
 
 
 def graph() -> dict[str, list[str]]:
-    """The rooms that each room imports, as the source says now; the public face is not drawn."""
+    """The rooms that each room imports, read from the current source; the public face is not drawn."""
     return {room: below for room, below in room_edges(imports()).items() if room != FACE}
 
 
 def draw(rooms: dict[str, list[str]]) -> tuple[Figure, list[tuple[Text, FancyBboxPatch]]]:
-    """The picture, and every text with the box that it must not leave."""
+    """The picture, and every text with the box that it must fit into."""
     shown = floors(rooms)
     rows = sum(-(-len(floor.rooms) // PER_ROW) for floor in shown)
     height = rows * (HIGH + 1) + len(shown) * 4.2 + 4
@@ -150,7 +151,7 @@ def _draw_floors(axes: Axes, shown: list[Floor], height: float) -> list[tuple[Te
 
 
 def _draw_matrix(axes: Axes, rooms: dict[str, list[str]], colors: dict[str, str]) -> None:
-    """A dot in the row of a room for each room that it imports: all of them stand to the left of the diagonal."""
+    """A dot in a room's row for each room that it imports: all of them must lie to the left of the diagonal."""
     order = [room for room in ROOMS if room in rooms]
     for row, room in enumerate(order):
         axes.add_patch(Rectangle((-0.5, row - 0.5), len(order), 1, facecolor=colors[room], alpha=0.35, linewidth=0))

@@ -1,4 +1,4 @@
-"""Write docs/architectures.md: what each architecture of transformers gives beside plain transformers and peft.
+"""Write docs/architectures.md: how ppolm compares with plain transformers and peft on each architecture.
 
 python -m scripts.architecture_table            # all of them, in about five minutes
 python -m scripts.architecture_table llama bart # some of them, printed
@@ -23,7 +23,7 @@ MARKS = {
     "slot_sampler": "S",
     "shared_trunk": "T",
 }
-"""The faster ways that depend on the architecture."""
+"""The fast paths that depend on the architecture."""
 INTRODUCTION = """# Architectures
 
 A tiny random model of each architecture goes through everything that PPO does with a model, and is compared with
@@ -52,7 +52,7 @@ shrink); they are tried when they are loaded, like all others: {names}
 
 
 def row_of(name: str, outcome: Outcome) -> tuple[str, ...]:
-    """The cells of an architecture's row."""
+    """The cells of an architecture's table row."""
     if outcome.refused is not None:
         reason = re.sub(r"/\S+", "...", outcome.refused).replace("|", "\\|")
         return name, "refused", "", "", reason.split(" Use another")[0][:240]
@@ -61,14 +61,14 @@ def row_of(name: str, outcome: Outcome) -> tuple[str, ...]:
 
 
 def read_table() -> dict[str, tuple[str, ...]]:
-    """The rows of the page by their architecture."""
+    """The rows of the page by architecture."""
     lines = [line for line in PAGE.read_text().splitlines() if line.startswith("| ")][1:]
     rows = [tuple(cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]) for line in lines]
     return {row[0]: row for row in rows}
 
 
 def main() -> None:
-    """Check all architectures, or those that are named."""
+    """Check all architectures, or those named on the command line."""
     import torch
     import transformers
 

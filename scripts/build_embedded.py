@@ -1,4 +1,4 @@
-"""Build the embedded model and its reward model from nothing, with the product's own trainers.
+"""Build the embedded model and its reward model from scratch, with ppolm's own trainers.
 
     make embedded          writes src/ppolm/embedded/{model,reward,README.md}; on one machine the same bytes every time
 
@@ -38,7 +38,7 @@ from ppolm.supervised import RewardTrainer, SFTTrainer
 from scripts.model_card import POSTS, card, measure
 
 BUILD_SEED = 1
-"""Posts of this seed are for building; the demo's training posts are of seed 0."""
+"""Seed of the posts used for building; the demo trains on posts of seed 0."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Sizes:
 
 def build(output: Path, sizes: Sizes, threads: int = 2) -> None:
     """Write model/, reward/ and their card into ``output``."""
-    torch.set_num_threads(threads)  # sums of floats depend on how they are divided
+    torch.set_num_threads(threads)  # floating-point sums depend on how they are split among threads
     torch.use_deterministic_algorithms(True)
     with tempfile.TemporaryDirectory() as scratch:
         start = Path(scratch) / "start"
@@ -89,7 +89,7 @@ def random_model(folder: Path, sizes: Sizes) -> None:
 
 
 def demonstrations(count: int, split: str = "train") -> list[Demonstration]:
-    """Posts with what one of many people wrote under them."""
+    """Posts with reference summaries of mixed quality."""
     random = Random(f"demonstrations {split}")
     return [
         Demonstration(Prompt(post.text), f" {reference_summary(post.facts, random)}")
@@ -102,7 +102,7 @@ def train_sft(start: Path, output: Path, sizes: Sizes) -> None:
     config = SFTConfig(
         model_name=str(start),
         train="all",
-        packing=False,  # as it was built first: another order of sums changes the last bits
+        packing=False,  # as in the first build: another order of summation changes the last bits
         learning_rate=3e-3,
         warmup_steps=100,
         batch_size=32,
@@ -139,7 +139,7 @@ def train_reward(model: Path, output: Path, sizes: Sizes) -> None:
     ship(trainer, output)
     adapter = output / "adapter_config.json"
     settings = json.loads(adapter.read_text())
-    # PEFT writes the modules as a set: in another order in every process.
+    # PEFT writes the modules as a set, whose order differs between processes.
     settings |= {"base_model_name_or_path": EMBEDDED, "target_modules": sorted(settings["target_modules"])}
     adapter.write_text(json.dumps(settings, indent=2, sort_keys=True))
 
@@ -147,7 +147,7 @@ def train_reward(model: Path, output: Path, sizes: Sizes) -> None:
 def preferences(model: Path, count: int, split: str, noise: float) -> list[Preference]:
     """A quarter of the pairs are two samples of the SFT model, the others differ in one respect: see contrasts.py.
 
-    The judge is as noisy as people are; which side of a made pair has the fault is known without it.
+    The judge gets label noise as people have it; constructed pairs have none, since it is known which side is worse.
     """
     random = Random(f"preferences {split}")
     posts = world_posts(split, count, seed=BUILD_SEED + 1)
@@ -170,7 +170,7 @@ def sample_twice(model: Path, posts: Sequence[Post]) -> list[tuple[str, str]]:
 
 
 def about(model: Path, sizes: Sizes) -> dict[str, str]:
-    """What the card says about how it was made."""
+    """The facts for the model card."""
     setup = BaseModelSetup(SFTConfig(model_name=str(model), device="cpu"))
     weights = sum(parameter.numel() for parameter in setup.causal_lm.parameters())
     return {
@@ -185,7 +185,7 @@ def about(model: Path, sizes: Sizes) -> dict[str, str]:
 
 
 def ship(trainer: SFTTrainer | RewardTrainer, output: Path) -> None:
-    """Save without the files that name folders of this machine, or prompts: the world keeps its splits apart itself."""
+    """Save without files that name folders of this machine or prompts: the world keeps its splits apart anyway."""
     trainer.save(output)
     for name in ("training.json", "manifest.json", "trained_on.txt"):
         (output / name).unlink()

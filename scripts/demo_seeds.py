@@ -1,4 +1,4 @@
-"""The demo with five seeds: every seed reported, none chosen. Writes the table in docs/demo.md.
+"""Run the demo with five seeds and write the table in docs/demo.md. Every seed is reported.
 
 make seeds
 """
@@ -21,7 +21,7 @@ BEGIN, END = "<!-- seeds: begin -->", "<!-- seeds: end -->"
 
 
 def main() -> None:
-    """Run, and replace the table between the two marks."""
+    """Run, and replace the table between the two markers."""
     prepare_output()
     torch.set_num_threads(2)
     with tempfile.TemporaryDirectory() as folder:
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def table(answers: list[dict[str, Any]]) -> str:
-    """A Markdown row per seed."""
+    """A Markdown table with one row per seed."""
     heads = (
         *("seed", "gold before", "gold after", "gain", "gap closed"),
         *("greedy before", "greedy after", "reward before", "reward after"),

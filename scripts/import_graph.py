@@ -1,11 +1,11 @@
-"""Which room of ppolm imports which: read from the source, every import, and compared with the order of the rooms.
+"""Which room of ppolm imports which: every import, read from the source and compared with the order of the rooms.
 
     python -m scripts.import_graph          prints the edges between rooms, and what is wrong with them
 
-A room is a folder or a single file of src/ppolm. It may import the rooms that stand before it in ``ROOMS``, never one
-that stands after it: then the package can be read from the bottom up, and a change touches only what stands above it.
-Imports inside functions and under TYPE_CHECKING count like all others, since a reader has to follow them just the same.
-Only a cycle inside one room may be closed by an annotation: a helper names the class that it helps.
+A room is a folder or a single file of src/ppolm. It may import only rooms that come before it in ``ROOMS``: then the
+package can be read from the bottom up, and a change affects only the rooms above it. Imports inside functions and under
+TYPE_CHECKING count like all others, since a reader has to follow them just the same. The one exception is an import for
+annotations inside a room, which may close a cycle: a helper names the class that it helps.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ ROOMS = (
     *("embedded", "data", "rollout"),
     *("base_setup", "models", "base_setup.model_setup", "token_attribution", "reward_kl", "advantage", "explain"),
     *("experience_buffer", "training", "feedback", "rewards", "storage", "supervised", "components", "evaluation"),
-    *("readiness", "runs", "estimate", "ppo_trainer", "studio", "cli"),
+    *("readiness", "runs", "estimate", "ppo_trainer", "studies", "studio", "cli"),
 )
 """Lowest first. Rooms that do not exist (yet) are skipped.
 
-``base_setup.model_setup`` is the one file that stands higher than its folder: it puts the four roles of ``models`` on
-the base, and the documents place that assembly in ``base_setup/``.
+``base_setup.model_setup`` is the one file that stands above its folder: it builds the four roles of ``models`` on the
+base, and the design documents place that in ``base_setup/``.
 """
 FACE = "ppolm"
-"""``ppolm/__init__.py`` and ``__main__.py``, the public face: it may import everything, and nothing in the package
-imports more of it than its version."""
+"""``ppolm/__init__.py`` and ``__main__.py``, the public face: it may import everything, and the package imports
+nothing from it but the version."""
 
 
 @dataclass(frozen=True, order=True)
@@ -39,16 +39,16 @@ class Import:
     importer: str
     imported: str
     line: int
-    """Where it stands in the importing file."""
+    """Line in the importing file."""
     for_annotations: bool = False
-    """Whether it stands under TYPE_CHECKING, and is never executed."""
+    """Whether it is under TYPE_CHECKING and never executed."""
 
     def __str__(self) -> str:
         return f"{self.importer} (line {self.line}) imports {self.imported}"
 
 
 def modules(package: Path = PACKAGE) -> dict[str, Path]:
-    """Every module of the package by its name, ``ppolm.data`` for ``ppolm/data/__init__.py``."""
+    """Every module of the package by name, such as ``ppolm.data`` for ``ppolm/data/__init__.py``."""
     found = {}
     for path in sorted(package.rglob("*.py")):
         parts = [package.name, *path.relative_to(package).with_suffix("").parts]
@@ -57,7 +57,7 @@ def modules(package: Path = PACKAGE) -> dict[str, Path]:
 
 
 def room_of(module: str) -> str | None:
-    """The room of a module, the public face for the package itself, or None for a module outside of all rooms."""
+    """The room of a module, the public face for the package itself, or None for a module outside all rooms."""
     name = module.partition(".")[2]
     if name in ("", "__main__"):
         return FACE
@@ -82,13 +82,13 @@ def imports(package: Path = PACKAGE) -> list[Import]:
 
 
 def _under_type_checking(tree: ast.AST) -> set[ast.AST]:
-    """What stands below ``if TYPE_CHECKING:``."""
+    """All nodes under ``if TYPE_CHECKING:``."""
     blocks = (node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
     return {inner for block in blocks for statement in block.body for inner in ast.walk(statement)}
 
 
 def _targets(node: ast.AST, here: str, known: dict[str, Path]) -> list[str]:
-    """The modules of the package that a statement imports; ``here`` is the folder that relative imports start from."""
+    """The modules of the package that a statement imports; ``here`` is the package that relative imports start from."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names if alias.name in known]
     if not isinstance(node, ast.ImportFrom):
@@ -104,19 +104,19 @@ def _targets(node: ast.AST, here: str, known: dict[str, Path]) -> list[str]:
 
 
 def upward(edges: list[Import]) -> list[Import]:
-    """Imports of a room that stands above the importing one."""
+    """Imports of a room above the importing one."""
     height = {room: number for number, room in enumerate((*ROOMS, FACE))}
     rooms = ((edge, room_of(edge.importer), room_of(edge.imported)) for edge in edges)
     return [edge for edge, importer, imported in rooms if importer and imported and height[imported] > height[importer]]
 
 
 def homeless(package: Path = PACKAGE) -> list[str]:
-    """Modules outside of all rooms."""
+    """Modules outside all rooms."""
     return [module for module in modules(package) if room_of(module) is None]
 
 
 def cycles(edges: list[Import]) -> list[list[str]]:
-    """Groups of modules that import each other, directly or through others; annotations alone make no cycle."""
+    """Groups of modules that import each other, directly or indirectly; imports for annotations do not count."""
     after: dict[str, set[str]] = {}
     for edge in edges:
         if not edge.for_annotations:
@@ -131,7 +131,7 @@ def cycles(edges: list[Import]) -> list[list[str]]:
 
 
 def _reached(start: str, after: dict[str, set[str]]) -> set[str]:
-    """The modules that one module imports, directly or through others."""
+    """The modules that a module imports, directly or indirectly."""
     seen: set[str] = set()
     waiting = [start]
     while waiting:
@@ -153,7 +153,7 @@ def room_edges(edges: list[Import]) -> dict[str, list[str]]:
 
 
 def main() -> None:
-    """Print what each room imports, then everything that goes the wrong way."""
+    """Print what each room imports, then every violation."""
     edges = imports()
     for room, below in room_edges(edges).items():
         print(f"{room:24} {' '.join(below)}")

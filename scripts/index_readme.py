@@ -1,8 +1,8 @@
-"""The README as a package index shows it: there is no repository beside it, so links into one would lead nowhere.
+"""The README for a package index, without links into the repository, which would be broken there.
 
-Hatchling calls this when it builds the package. Links to files become the names of the files, links to headings their
-words. A picture becomes the text that stands beside it (docs/pipeline.txt for docs/pipeline.png), or else the name of
-its file. What is named comes with the package, and ``ppolm examples DIR`` copies it.
+Hatchling calls this when it builds the package. Links to files become file names, links to headings plain text. A
+picture is replaced by the text file beside it (docs/pipeline.txt for docs/pipeline.png), or else by its file name. All
+files named come with the package, and ``ppolm examples DIR`` copies them.
 """
 
 from __future__ import annotations

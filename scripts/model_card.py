@@ -1,4 +1,4 @@
-"""The model card of the embedded model: how it was made, and what it scores on posts it has never seen."""
+"""The model card of the embedded model: how it was made, and its scores on posts it has never seen."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def summaries(models: Models, posts: list[Post], seed: int, greedy: bool = False
 
 
 def judged(posts: list[Post], texts: list[str]) -> dict[str, float]:
-    """Means of what the judge saw."""
+    """Means of the judge's findings."""
     seen = [judge_summary(post, text) for post, text in zip(posts, texts, strict=True)]
     return {
         "gold": statistics.fmean(one.score for one in seen),
@@ -54,7 +54,7 @@ def judged(posts: list[Post], texts: list[str]) -> dict[str, float]:
 
 
 def contrasts(posts: list[Post], make: Callable[[dict[str, str], Random], Pair], random: Random) -> list[Pair]:
-    """A pair that differs in one respect for each post."""
+    """For each post, a pair of summaries that differ in one respect."""
     return [make(post.facts.as_dict(), random) for post in posts]
 
 

@@ -1,4 +1,4 @@
-"""The suite as other machines would run it: fewer instructions, other sums, more threads, a busy neighbour.
+"""Run the test suite as other machines would: older instruction sets, another order of sums, more threads, busy cores.
 
     python -m scripts.other_machines                  every setting, one after the other
     python -m scripts.other_machines avx2 busy        some of them
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SETTINGS = {
     "default": {"ATEN_CPU_CAPABILITY": "default"},  # torch's own loops without vector instructions
     "avx2": {"ATEN_CPU_CAPABILITY": "avx2"},
-    "compatible": {"MKL_CBWR": "COMPATIBLE"},  # matrix products in the order that every x86 CPU can do
+    "compatible": {"MKL_CBWR": "COMPATIBLE"},  # matrix products in an order that every x86 CPU supports
     "one_thread": {"PPOLM_TEST_THREADS": "1"},
     "four_threads": {"PPOLM_TEST_THREADS": "4"},
     "busy": {},
@@ -30,7 +30,7 @@ LOOP = [sys.executable, "-c", "while True: pass"]
 
 
 def run(name: str, flags: list[str]) -> bool:
-    """Whether all tests pass under a setting; their last line is printed."""
+    """Whether all tests pass under a setting; prints pytest's last line."""
     with ExitStack() as stack:
         if name == "busy":
             stack.callback(subprocess.Popen(LOOP).kill)
@@ -44,7 +44,7 @@ def run(name: str, flags: list[str]) -> bool:
 
 
 def main() -> None:
-    """Run the suite under the settings that are named, or all of them."""
+    """Run the suite under the settings named, or under all of them."""
     words, flags = sys.argv[1:], list[str]()
     if "--" in words:
         words, flags = words[: words.index("--")], words[words.index("--") + 1 :]

@@ -1,7 +1,7 @@
 """Re-pin every dependency, transitive ones too, inside pyproject.toml.
 
-uv.lock is not kept in the repository because it records download addresses; the same versions by name are kept instead,
-as ``[tool.uv] constraint-dependencies``. Run ``make pin`` after changing a dependency, look at the diff, commit it.
+uv.lock is not committed because it records download addresses; the versions are kept in ``[tool.uv]
+constraint-dependencies`` instead. Run ``make pin`` after changing a dependency, look at the diff, commit it.
 """
 
 import re

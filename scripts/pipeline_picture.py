@@ -1,8 +1,8 @@
-"""Draws docs/pipeline.png, the architecture picture of the documents, and docs/pipeline.txt, the same as text.
+"""Draws docs/pipeline.png, the architecture diagram of the design documents, and docs/pipeline.txt, the same as text.
 
     python -m scripts.pipeline_picture
 
-The text stands in for the picture where pictures cannot be shown, as on a package index.
+The text replaces the picture where pictures cannot be shown, as on a package index.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Rows = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Stage:
-    """One box of the picture: what a stage is called, what it does, and the columns that it adds to the table."""
+    """One box of the picture: a stage's name, what it does, and the columns it adds to the table."""
 
     title: str
     lines: Rows
@@ -39,17 +39,17 @@ class Stage:
 
     @property
     def height(self) -> float:
-        """As high as its lines."""
+        """Height of the box for all of its lines."""
         return 4.4 + 2.1 * (len(self.lines) + len(self.added))
 
     @property
     def added(self) -> list[str]:
-        """The columns, two in a line."""
+        """The added columns, two per line."""
         pairs = [", ".join(self.adds[i : i + 2]) for i in range(0, len(self.adds), 2)]
         return [f"+ {pair}" for pair in pairs]
 
     def side(self, name: str, shift: float = 0.0) -> tuple[float, float]:
-        """The middle of a side, or a point beside it along that side."""
+        """The middle of a side, or a point shifted along that side."""
         left, middle, width = self.place
         return {
             "left": (left - 0.2, middle + shift),
@@ -95,7 +95,7 @@ STAGES = (
     *(DATA, POLICY, SFT, TOKENIZER, PAIRS, REWARD, KL, ADJUST, VALUES),
     *(ADVANTAGE, BUFFER, TRAIN, UPDATED, EVALUATION),
 )
-"""In the order in which a step passes them."""
+"""In the order of a step."""
 ARROWS = (
     (DATA.side("right"), (15.2, 29)),
     (POLICY.side("right"), PAIRS.side("left", 3)),
@@ -117,7 +117,7 @@ ARROWS = (
 
 
 def draw() -> tuple[Figure, list[tuple[Text, FancyBboxPatch]]]:
-    """The picture, and every text with the box that it must not leave."""
+    """The picture, and every text with the box that it must fit into."""
     figure = pyplot.figure(figsize=(14, 6.58))
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, 100), ylim=(0, 47))
@@ -160,11 +160,11 @@ ROWS = (
     *(((DATA,), "  "), ((POLICY, SFT, TOKENIZER), "  "), ((PAIRS,), "  "), ((REWARD, KL), "  ")),
     *(((ADJUST, VALUES), " ──▶ "), ((ADVANTAGE,), "  "), ((BUFFER, TRAIN), " ──▶ "), ((UPDATED, EVALUATION), " ──▶ ")),
 )
-"""The boxes of the text, row by row, and what stands between the boxes of a row."""
+"""The boxes of the text version, row by row, and what separates the boxes of a row."""
 
 
 def as_text() -> str:
-    """The picture in letters, at most 78 wide."""
+    """The picture as text, at most 78 columns wide."""
     rows = [_boxes_side_by_side(stages, between) for stages, between in ROWS]
     body = f"\n{'▼':^78}".rstrip().join(f"\n{row}" for row in rows)
     return (

@@ -1,9 +1,9 @@
-"""Seeds mistakes that only another device than the CPU shows, one at a time, and says whether the tests notice.
+"""Seeds bugs that only show on a device other than the CPU, one at a time, and reports whether the tests catch them.
 
     python -m scripts.seed_device_mistakes            all of them, about half a minute each
     python -m scripts.seed_device_mistakes 3 7        some of them, by number
 
-Each is made in a copy of the sources; the checkout stays as it is. The exit code is the number of those not noticed.
+Each is made in a copy of the sources; the checkout is not changed. The exit code is the number of bugs not caught.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True)
 class Mistake:
-    """What is wrong, in which file, and how it comes about."""
+    """What is wrong, in which file, and the replacement of code that causes it."""
 
     what: str
     file: str
     old: str
     new: str
     device: str = "mps:0"
-    """Where it should be noticed: mps refuses all that cuda refuses, and float64."""
+    """Where it should be caught: mps refuses everything that cuda refuses, and float64."""
 
 
 CONTROL = Mistake("no mistake", "models/scalar_head.py", "hidden.float()", "hidden.float()")
-"""What must not be noticed: if it is, the tests fail anyway, and say nothing about the mistakes."""
+"""A change without effect: if the tests fail on it, they fail anyway, and say nothing about the mistakes."""
 
 MISTAKES = (
     Mistake(
@@ -135,7 +135,7 @@ MISTAKES = (
 
 
 def noticed(mistake: Mistake) -> str | None:
-    """How the tests notice a mistake, None if they do not."""
+    """How the tests catch a mistake; None if they do not."""
     with tempfile.TemporaryDirectory() as folder:
         sources = Path(folder) / "src"
         shutil.copytree(ROOT / "src", sources)
@@ -154,7 +154,7 @@ def noticed(mistake: Mistake) -> str | None:
 
 
 def failed_test(found: dict[str, Any], device: str) -> str | None:
-    """The first test that the results do not pass."""
+    """The first test that fails on the results."""
     same = test_devices.test_what_is_trained_and_said_on_a_device_is_what_the_cpu_gives
     fast = test_devices.test_the_fast_paths_are_used_on_every_device
     resumed = test_devices.test_a_resumed_training_is_the_uninterrupted_one_to_the_last_bit_on_its_device
@@ -176,7 +176,7 @@ def failed_test(found: dict[str, Any], device: str) -> str | None:
 
 
 def main() -> None:
-    """Seed them, and print a line for each."""
+    """Seed the mistakes, and print a line for each."""
     chosen = [int(number) for number in sys.argv[1:]] or range(1, len(MISTAKES) + 1)
     failure, missed = noticed(CONTROL), 0
     if failure is not None:

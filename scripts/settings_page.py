@@ -1,4 +1,4 @@
-"""Write docs/settings.md: every setting with its default, range, meaning and resume rule, from where it is declared.
+"""Write docs/settings.md: every setting with its default, range, meaning and resume rule, from its declaration.
 
 python -m scripts.settings_page
 """
@@ -23,7 +23,7 @@ SECTIONS: dict[type[ModelSettings], str] = {
     SFTConfig: "Supervised fine-tuning: `ppolm sft`, `SFTConfig`",
     RewardConfig: "Reward models: `ppolm reward`, `RewardConfig`",
 }
-"""Each class with what it adds to the one it is made from, so that nothing is said twice."""
+"""Each class lists only what it adds to its parent, so that nothing is repeated."""
 INTRODUCTION = """# Settings
 
 Every setting is a field of the configuration in Python (`PPOConfig(learning_rate=2e-5)`), a line of a YAML file
@@ -74,7 +74,7 @@ def _row(kind: type[ModelSettings], name: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A default as it is written in YAML, but for None and empty lists."""
+    """A default as written in YAML, except None and empty lists."""
     if value is None or value == ():
         return "none"
     if isinstance(value, tuple):
@@ -83,7 +83,7 @@ def _shown(value: Any) -> str:
 
 
 def allowed(hint: Any, limits: Limits) -> str:
-    """What a setting takes: its type or choices, then its bounds."""
+    """The accepted values of a setting: its type or choices, then its bounds."""
     origin, arms = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         (arm,) = (arm for arm in arms if arm is not type(None))

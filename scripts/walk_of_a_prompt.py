@@ -1,10 +1,10 @@
-"""How far a prompt walks to become an update: the files of ppolm that one PPO step runs through, and its deepest stack.
+"""The files of ppolm that one PPO step runs through, from prompt to update, and its deepest stack.
 
     python -m scripts.walk_of_a_prompt            counts by floor
     python -m scripts.walk_of_a_prompt --files    the files, too, and the deepest stack
 
-Counted is the second step of a trainer on the embedded model, so that nothing is loaded any more. Comprehensions and
-lambdas are no frames of their own: a reader does not go anywhere to read them.
+It traces the second step of a trainer on the embedded model, when everything is loaded. Comprehensions and lambdas do
+not count as frames: they are read in place.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ PROMPTS = [f"SUBREDDIT: r/advice\nTITLE: Help {i}\nPOST: She left.\nTL;DR:" for 
 
 
 class Walk:
-    """What was visited while a profile function listened."""
+    """A profile function that records the files visited and the deepest stack."""
 
     def __init__(self) -> None:
         self.files: set[str] = set()
         self.deepest: list[str] = []
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
-        """Note a call of ours."""
+        """Record a call inside ppolm."""
         if event == "call" and frame.f_code.co_filename.startswith(str(PACKAGE)):
             self.files.add(_name(frame))
             stack = list(_ours(frame))
@@ -52,7 +52,7 @@ def _name(frame: FrameType) -> str:
 
 
 def walk() -> Walk:
-    """The walk of the prompts of one step."""
+    """Trace the prompts of one step."""
     torch.set_num_threads(1)
     config = PPOConfig(model_name="embedded", batch_size=4, minibatch_size=4, max_new_tokens=8, device="cpu", threads=1)
     trainer = PPOTrainer(config, reward=lambda _, responses: [float(len(response)) for response in responses])
@@ -67,7 +67,7 @@ def walk() -> Walk:
 
 
 def main() -> None:
-    """Print what was counted."""
+    """Print the counts."""
     found = walk()
     rooms = {room: floor.name for floor in FLOORS for room in floor.rooms}
     by_floor: dict[str, list[str]] = {floor.name: [] for floor in FLOORS}

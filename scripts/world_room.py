@@ -1,4 +1,4 @@
-"""How good the reference summaries of the embedded world are: the room above them, by construction.
+"""How good the reference summaries of the embedded world are, and so how much room for improvement there is.
 
 python -m scripts.world_room
 """

@@ -1,4 +1,4 @@
-"""One architecture through all that PPO does with it, beside plain transformers and peft."""
+"""Compares everything that PPO computes with one architecture to plain transformers and peft."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from tests.architectures import VOCABULARY, make_architecture
 
 TEMPERATURE, NEW_TOKENS, BUDGET = 0.7, 10, 256
 AGREES = 1e-4
-"""Largest difference that is rounding: of a log-probability in nats, of anything else relative to its size. Where the
-library's own float32 rounds more than that, twice what it does."""
+"""Largest difference that counts as rounding: in nats for log-probabilities, relative to their size for the rest. Where
+the library's own float32 rounds more than that, the limit is twice its rounding."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came out for one architecture."""
+    """The result for one architecture."""
 
     refused: str | None = None
-    """The sentence that refuses it."""
+    """The message with which it is refused."""
     off: dict[str, float] | None = None
-    """How far each of our numbers is off; nothing if it is refused."""
+    """How far each of our numbers is off; None if it is refused."""
     on: tuple[str, ...] = ()
-    """The faster ways it is computed with."""
+    """The fast paths in use."""
     sampler: str = ""
     rounding: float = 0.0
-    """How far the library's own float32 is from float64, for the size of the states; found where something is off."""
+    """Distance of the library's float32 from float64, relative to the states; measured if something is off."""
 
     @property
     def wrong(self) -> dict[str, float]:
@@ -52,7 +52,7 @@ class Outcome:
 
 
 def check_architecture(name: str) -> Outcome:
-    """Make it, load it as PPO does, and compare."""
+    """Make a tiny model, load it as PPO does, and compare."""
     with tempfile.TemporaryDirectory() as place:
         folder = make_architecture(name, Path(place) / "model")
         config = PPOConfig(
@@ -75,12 +75,12 @@ def _compare(models: Models, folder: Path, place: Path) -> Outcome:
                 torch.nn.init.normal_(parameter, std=0.15)
             models.adapters.save(name, place / name)
     plain = Plain(folder, place)
-    # The first sequences have prompts of their own; with the rest, prompts have several answers.
+    # The first sequences have one answer per prompt; with the rest, some prompts have several.
     prompts = [_tokens(length, i) for i, length in enumerate((5, 17, 9, 2))]
     answers = [_tokens(length, 50 + i) for i, length in enumerate((12, 3, 7, 1, 9, 6))]
     alone, shared = TokenSequences(prompts, answers[:4]), TokenSequences([*prompts, *prompts[:2]], answers)
     expected = plain.logprobs(shared)
-    with patch.object(packing_cost, "PAYS", 1e9):  # answers this short are packed only if it is made to look cheap
+    with patch.object(packing_cost, "PAYS", 1e9):  # forces packing, which would not pay for such short answers
         return _outcome(models, plain, prompts, alone, shared, expected)
 
 
@@ -117,7 +117,7 @@ class Plain:
         options: dict[str, Any] = {"dtype": torch.float32}
         try:
             base = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", **options)
-        except ValueError:  # it has no such attention
+        except ValueError:  # it has no eager attention
             base = AutoModelForCausalLM.from_pretrained(folder, **options)
         self.model = PeftModel.from_pretrained(base.eval(), str(adapters / "policy"), adapter_name="first")
         self.model.load_adapter(str(adapters / "value"), "second")
@@ -136,7 +136,7 @@ class Plain:
         return torch.cat(found)
 
     def gradients(self, sequences: TokenSequences, weights: Tensor) -> dict[str, Tensor]:
-        """d Σ w log π / dθ of every number of the policy, by its name in ours."""
+        """d Σ w log π / dθ for every parameter of the policy, by our names."""
         self.model.set_adapter("first")
         (self.logprobs(sequences, gradients=True) * weights).sum().backward()
         named = self.model.named_parameters()
@@ -151,7 +151,7 @@ class Plain:
         return [inner(input_ids=torch.cat(pair)[None], use_cache=False).last_hidden_state[0] for pair in pairs]
 
     def rounding(self, sequences: TokenSequences) -> float:
-        """How far float32 is from float64: a model that applies its blocks over and over multiplies what it rounds."""
+        """How far float32 is from float64: a model that applies its blocks repeatedly amplifies rounding errors."""
         exact = copy.deepcopy(self)
         exact.model.double()
         pairs = zip(self.states(sequences, "second"), exact.states(sequences, "second"), strict=True)
@@ -174,7 +174,7 @@ def _tokens(count: int, seed: int) -> Tensor:
 
 
 def _gap(ours: Tensor, plain: Tensor) -> float:
-    """Largest difference in nats; of log-probabilities far from 0, relative to them."""
+    """Largest difference in nats; relative for log-probabilities far from 0."""
     return float(((ours.double() - plain.double()).abs() / plain.double().abs().clamp(min=5)).max()) * 5
 
 

@@ -1,4 +1,4 @@
-"""Tiny models of every architecture of transformers that can be made from its own configuration, by shrinking it."""
+"""Tiny models of every transformers architecture whose configuration can be shrunk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.tiny_models import BOS, EOS, PAD, make_tokenizer
 ALL = tuple(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
 VOCABULARY = 259
 LARGEST = 5_000_000
-"""Parameters of a model that is still tiny: a configuration that does not shrink to it is left out."""
+"""The most parameters of a tiny model: configurations that cannot be shrunk to it are left out."""
 
 SHRUNK: dict[str, Any] = {
     "pad_token_id": PAD,
@@ -35,7 +35,7 @@ SHRUNK: dict[str, Any] = {
     **dict.fromkeys(("max_position_embeddings", "n_positions", "max_seq_len"), 128),
     **dict.fromkeys(("num_experts_per_tok", "expansion_ratio"), 2),
 }
-"""What sizes are called, and how large they are here."""
+"""Names of size settings, and their values here."""
 
 LATENT: dict[str, Any] = {
     "num_key_value_heads": 4,
@@ -54,7 +54,7 @@ LATENT: dict[str, Any] = {
     "index_head_dim": 8,
     "index_topk": 64,
 }
-"""Attention whose keys and values are stored compressed."""
+"""Attention with compressed keys and values."""
 MIXER: dict[str, Any] = {"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_d_state": 8, "mamba_n_groups": 1}
 LINEAR: dict[str, Any] = {
     "linear_num_key_heads": 2,
@@ -72,7 +72,7 @@ PER_LAYER: dict[str, Any] = {
     "hidden_size_per_layer_input": 8,
     "head_dim": 8,
 }
-"""Embeddings of their own for every block, and keys that upper blocks share with lower ones."""
+"""Separate embeddings for every block, and keys that upper blocks share with lower ones."""
 SPECIAL: dict[str, dict[str, Any]] = {
     "gemma4_text": {**PER_LAYER, "per_layer_config": {"1": {"head_dim": 16}, "3": {"head_dim": 16}}},
     "gemma3n_text": {
@@ -145,7 +145,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "qwen2 (windows above)": ("qwen2", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}),
 }
-"""Configurations of an architecture that take another way through its code."""
+"""Configurations that take another path through an architecture's code."""
 
 
 VISION: dict[str, Any] = {
@@ -163,7 +163,7 @@ WITH_VISION = {
     "qwen3_5": "qwen3_5_text",
     "qwen3_5_moe": "qwen3_5_moe_text",
 }
-"""Models that see, by the model of text in them."""
+"""Vision-language models, and the text model inside each."""
 
 
 def tiny_config(name: str) -> PreTrainedConfig:
@@ -181,18 +181,18 @@ def tiny_config(name: str) -> PreTrainedConfig:
 def _is_size(config: PreTrainedConfig, name: str) -> bool:
     try:
         return isinstance(getattr(config, name), (int, list, type(None)))
-    except (AttributeError, ValueError, RuntimeError):  # some have a size of their own in every layer
+    except (AttributeError, ValueError, RuntimeError):  # some have a different size in every layer
         return False
 
 
 def parameters_of(name: str) -> int:
-    """How large a model is, found without making it."""
+    """Number of parameters, counted on the meta device."""
     with torch.device("meta"):
         return int(AutoModelForCausalLM.from_config(tiny_config(name)).num_parameters())
 
 
 def make_architecture(name: str, folder: Path, scale: float = 3.0) -> Path:
-    """A model folder with random weights; ``scale`` makes attention and logits sharp, so that a mistake shows."""
+    """A model folder with random weights; ``scale`` sharpens attention and logits, so that mistakes show."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = AutoModelForCausalLM.from_config(tiny_config(name)).eval()

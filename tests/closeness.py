@@ -1,4 +1,4 @@
-"""When two results are the same but for rounding, whatever the CPU, its instructions and its number of threads."""
+"""Equality up to rounding, whatever the CPU, its instructions and the number of threads."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 ROUNDINGS = 1000
-"""Errors of the last bit that long sums in another order may add up to. A wrong formula is off by far more."""
+"""Rounding errors (last bits) that long sums in another order may add up to. A wrong formula is off by far more."""
 
 
 def assert_rounding(ours: Tensor, expected: Tensor, roundings: int = ROUNDINGS, what: str = "") -> None:
-    """Both are the same up to ``roundings`` last bits of the largest number in ``expected``.
+    """Assert equality up to ``roundings`` last bits of the largest number in ``expected``.
 
-    Relative to the largest, not to each: a sum that nearly cancels has the error of its terms.
+    Relative to the largest number, not to each: a sum that nearly cancels has the error of its terms.
     """
     ours, expected = ours.detach(), expected.detach()
     assert ours.shape == expected.shape, f"{what} shapes {tuple(ours.shape)} and {tuple(expected.shape)}"
@@ -27,7 +27,7 @@ def assert_rounding(ours: Tensor, expected: Tensor, roundings: int = ROUNDINGS, 
 
 
 def assert_all_rounding(ours: Mapping[str, Tensor], expected: Mapping[str, Tensor], roundings: int = ROUNDINGS) -> None:
-    """The same for tensors by name, each by the largest number of all: gradients of one loss belong together."""
+    """The same for named tensors, relative to the largest number in all of them, as for the gradients of one loss."""
     assert ours.keys() == expected.keys()
     size = max((float(value.abs().max()) for value in expected.values()), default=0.0)
     limit = roundings * torch.finfo(torch.float32).eps * size
@@ -37,6 +37,6 @@ def assert_all_rounding(ours: Mapping[str, Tensor], expected: Mapping[str, Tenso
 
 
 def near(value: Any, size: float = 1.0) -> Any:
-    """Equal to a number, or to numbers, of about this size but for rounding; for ``==``."""
+    """For ``==``: a number, or numbers, of about this size, up to rounding."""
     relative = ROUNDINGS * torch.finfo(torch.float32).eps
     return pytest.approx(value, rel=relative, abs=relative * size)

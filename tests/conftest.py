@@ -1,7 +1,7 @@
-"""How the tests are run, and what they share that is light. Fixtures that need torch are in fixtures.py.
+"""How the tests are run, and lightweight helpers. Fixtures that need torch are in fixtures.py.
 
-With several workers the process that hands out the tests runs none of them, so it loads nothing large: everybody would
-wait for it.
+With several workers, the controller process runs no tests itself, so it imports nothing large: all workers would have
+to wait for it.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import pytest
 
 os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
 THREADS = int(os.environ.get("PPOLM_TEST_THREADS", "1"))
-"""Tiny models are fastest on one thread, and a busy machine cannot slow them down much. More: to see that it works."""
-os.environ["OMP_NUM_THREADS"] = str(THREADS)  # of the programs that tests start
+"""Tiny models are fastest on one thread, and least affected by a busy machine. More threads test that they work."""
+os.environ["OMP_NUM_THREADS"] = str(THREADS)  # for programs that tests start
 ROOT = Path(__file__).resolve().parent.parent
 SHARED_DATA = ROOT.parent / "shared" / "data"
 SLOW = frozenset((ROOT / "tests" / "slow_tests.txt").read_text().split())
-"""Tests and files of tests that take more than a few seconds, as measured by `pytest --durations=0`."""
+"""Tests and test files that take more than a few seconds, as measured by `pytest --durations=0`."""
 TOGETHER = frozenset(
     (
         "tests/embedded/test_embedded_scores.py",
         *(f"tests/whole/test_{name}.py" for name in ("attack_bad_inputs", "attack_runs", "devices", "wheel")),
     )
 )
-"""Files whose tests share what takes long to make: one worker runs all of them."""
+"""Files whose tests share expensive fixtures: one worker runs all tests of a file."""
 PROMPTS = [f"Tell me about {thing}:" for thing in ("cats", "the sea", "a long winter", "bread", "old maps", "rain")]
 
 needs_shared_data = pytest.mark.skipif(
@@ -35,14 +35,14 @@ needs_shared_data = pytest.mark.skipif(
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Load the fixtures where tests are run."""
+    """Load the fixtures in processes that run tests."""
     hands_out = bool(config.getoption("numprocesses", None)) and not hasattr(config, "workerinput")
     if not hands_out:
         config.pluginmanager.import_plugin("tests.fixtures")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow tests first: begun last, one of them would keep a worker busy while the others have nothing to do."""
+    """Slow tests first: started last, one of them would keep a worker busy while the others are idle."""
     for item in items:
         if item.name in SLOW or item.name.partition("[")[0] in SLOW or item.path.stem in SLOW:
             item.add_marker(pytest.mark.slow)
@@ -51,20 +51,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Hand out one test after the other, but the tests of some files together (``--dist loadgroup``)."""
+    """Hand out tests one by one, but keep those of some files together (``--dist loadgroup``)."""
     if config.getoption("dist") != "loadgroup":
         return None
     from xdist.scheduler import LoadGroupScheduling
 
     class Shared(LoadGroupScheduling):
-        # xdist notes groups in a private attribute of a test, which pytest no longer reads.
+        # xdist stores groups in a private attribute of a test, which pytest no longer reads.
         _split_scope = staticmethod(shared_with)
 
     return Shared(config, log)
 
 
 def shared_with(nodeid: str) -> str:
-    """The same for tests that one worker must run."""
+    """A key that is the same for all tests that one worker must run."""
     file = nodeid.partition("::")[0]
     return file if file in TOGETHER else nodeid
 
@@ -75,7 +75,7 @@ def spread(prompts: list[str], responses: list[Any]) -> list[float]:
 
 
 def vowels(prompts: list[str], responses: list[str]) -> list[float]:
-    """A reward with some spread: how many vowels a response has."""
+    """A reward with some spread: the number of vowels in a response."""
     return [float(sum(letter in "aeiou" for letter in response)) for response in responses]
 
 

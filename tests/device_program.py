@@ -2,7 +2,7 @@
 
     python -m tests.device_program FOLDER cuda:0 mps:0
 
-prints one JSON object: what every scenario gave on the CPU, what it gave on each device, what trainings gave that were
+prints one JSON object: the results of every scenario on the CPU and on each device, the results of trainings that were
 interrupted on one and resumed on the other, and how often the host waited for the device.
 """
 
@@ -46,7 +46,7 @@ JUDGEMENTS: list[Judgement] = [
     *(Thumb(Prompt(f"Be glad {n}:"), f" glad {n}", n % 2 == 0) for n in range(6)),
 ]
 SAMPLERS: Numbers = {"without": ("slot_sampler", "decode_matrices", "library_cache")}
-"""Supervised training does not sample, and to try samplers would take most of its time here."""
+"""Supervised training does not sample, and trying the samplers would take most of its time here."""
 LORA: Numbers = {"lora_r": 4, "lora_alpha": 8, "dtype": "float32", "trainable_layers": 1}
 SUPERVISED: Numbers = (
     LORA
@@ -63,11 +63,11 @@ SUPERVISED: Numbers = (
 )
 
 
-packing_cost.PAYS = 1e9  # prompts this short are packed only if it is made to look cheap
+packing_cost.PAYS = 1e9  # forces packing, which would not pay for such short prompts
 
 
 class Scenarios:
-    """What is done on one device; folders of other devices may be read."""
+    """The scenarios on one device; folders of other devices may be read."""
 
     def __init__(self, root: Path, device: str) -> None:
         self.root, self.device = root, device
@@ -75,12 +75,12 @@ class Scenarios:
         self.base = {"model_name": str(root / "qwen3"), "device": device}
 
     def all(self) -> Numbers:
-        """Every scenario, in the order in which one needs the result of another."""
+        """Every scenario, in the order of their dependencies."""
         steps = (self.sft, self.reward, self.readiness, self.ppo, self.resume, self.generate, self.fallbacks)
         return {step.__name__: step() for step in steps}
 
     def sft(self) -> Numbers:
-        """SFT of an adapter on the top block, whose rows share sequences."""
+        """SFT of an adapter on the top block, with packed rows."""
         trainer = self.sft_trainer()
         history = trainer.train()
         trainer.save(self.folder / "sft")
@@ -114,14 +114,14 @@ class Scenarios:
         return PPOTrainer(self.ppo_config(**changes))
 
     def ppo_config(self, **changes: Any) -> PPOConfig:
-        """Two PPO steps, with everything that is kept between steps."""
+        """Two PPO steps, with everything that has a state between steps."""
         settings = (
             self.base
             | LORA
             | {
                 "output_dir": str(self.folder / "runs"),
                 "run_name": "run",
-                "trainable_layers": None,  # the adapters that are loaded know theirs
+                "trainable_layers": None,  # the loaded adapters determine it
                 "sft_adapter": str(self.folder / "sft"),
                 "reward_model": (str(self.folder / "reward"),),
                 "reward": ("model",),
@@ -164,13 +164,13 @@ class Scenarios:
         }
 
     def resume(self) -> Numbers:
-        """The second PPO step again, and the rest of two trainings that were interrupted."""
+        """The second PPO step again, and the rest of two interrupted supervised trainings."""
         interrupt(self.sft_trainer(), self.folder / "sft-checkpoint")
         interrupt(self.reward_trainer(), self.folder / "reward-checkpoint")
         return self.go_on_with(self)
 
     def generate(self) -> Numbers:
-        """What the command prints for the run."""
+        """The output of ``ppolm generate`` for the run."""
         printed = io.StringIO()
         flags = ["--run", str(self.folder / "runs" / "run"), "--device", self.device, "--json", "--samples", "2"]
         with redirect_stdout(printed):
@@ -178,7 +178,7 @@ class Scenarios:
         return {"texts": [json.loads(line)["response"] for line in printed.getvalue().splitlines()]}
 
     def fallbacks(self) -> Numbers:
-        """An architecture without the fast paths, rows without packing, all weights trained, a head that is fitted."""
+        """An architecture without fast paths, rows without packing, all weights trained, a fitted head."""
         changes = {"model_name": str(self.root / "gpt2"), "packing": False, "trainable_layers": None}
         return {
             "sft": self.sft_trainer(**changes, train="all").train(),
@@ -186,7 +186,7 @@ class Scenarios:
         }
 
     def go_on_with(self, other: Scenarios) -> Numbers:
-        """The rest of trainings that were interrupted on another device, or on this one."""
+        """Resume trainings that were interrupted on another device, or on this one."""
         checkpoint = other.folder / "runs" / "run" / "checkpoints" / "step-000001"
         start = {"sft_adapter": str(other.folder / "sft"), "reward_model": (str(other.folder / "reward"),)}
         return {
@@ -197,17 +197,17 @@ class Scenarios:
 
 
 def fast_paths(model: BaseModel) -> dict[str, bool]:
-    """Whether the quick ways are used: a mistake in one of them might otherwise hide behind its fallback."""
+    """Whether the fast paths are used: otherwise a fallback could hide a mistake in one of them."""
     return {"last_block": model.setup.last_block is not None, "trunk": model.adapters.trunk is not None}
 
 
 def numbers_of(row: Numbers) -> Numbers:
-    """What must repeat: all but times."""
+    """The reproducible metrics: all but timings."""
     return {name: value for name, value in row.items() if not name.startswith("seconds/")}
 
 
 def interrupt(trainer: SupervisedTrainer[Any], checkpoint: Path) -> None:
-    """Begin a training, and stop it after its third update: the checkpoint is then that of the second."""
+    """Start training and stop after the third update: the checkpoint is then that of the second."""
     update = trainer.updater.update
 
     def until_third(*arguments: Any) -> Any:
@@ -221,7 +221,7 @@ def interrupt(trainer: SupervisedTrainer[Any], checkpoint: Path) -> None:
 
 
 def main(root: Path, names: Sequence[str]) -> None:
-    """Run all on the CPU and on the devices, and print what came out."""
+    """Run everything on the CPU and on the devices, and print the results."""
     torch.set_num_threads(1)
     transformers.utils.logging.disable_progress_bar()
     head_fit.PENALTIES = head_fit.PENALTIES[:3]
@@ -229,7 +229,7 @@ def main(root: Path, names: Sequence[str]) -> None:
     for architecture in ("qwen3", "gpt2"):
         make_model_folder(root / architecture, architecture, scale=3.0)
     host = Scenarios(root, "cpu")
-    with patch.object(training_run, "write_report"):  # plots take long, and know no device
+    with patch.object(training_run, "write_report"):  # plots take long, and do not depend on the device
         found: Numbers = {"cpu": host.all()}
         for name in names:
             device = Scenarios(root, name)

@@ -1,7 +1,7 @@
 """How often the host waits for the device in a PPO step: a part of device_program.py.
 
-Each wait lets the device run out of work. ``reads`` are numbers that the host must know before it goes on, ``writes``
-are copies to the device, which wait too unless memory is pinned.
+During each wait the device may run out of work. ``reads`` are numbers that the host must know before it continues;
+``writes`` are copies to the device, which wait too unless memory is pinned.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Waits = dict[str, int]
 
 
 def count_waits(trainer: PPOTrainer, prompts: Sequence[str]) -> dict[str, Waits]:
-    """Waits of ten more tokens, and of one update of each model."""
+    """Waits for ten more tokens, and for one update of each model."""
     pairs = trainer.ppo_step(prompts[:2])["sa_pairs"]
     policy, value = trainer.model_trainer._policy_update, trainer.model_trainer._value_update
     found = {"ten_tokens": _difference(_of_rollout(trainer, prompts, 20), _of_rollout(trainer, prompts, 10))}
@@ -32,7 +32,7 @@ def count_waits(trainer: PPOTrainer, prompts: Sequence[str]) -> dict[str, Waits]
 
 
 def _of_rollout(trainer: PPOTrainer, prompts: Sequence[str], tokens: int) -> Waits:
-    """Waits of a rollout in which no response ends before its time."""
+    """Waits in a rollout in which no response ends early."""
     setup, sampling = trainer.models.setup, Sampling(tokens)
     encoded = [setup.tokenizer.encode(prompt) for prompt in prompts]
     ends, setup.tokenizer.eos_ids = setup.tokenizer.eos_ids, [-1]

@@ -1,13 +1,13 @@
-"""A second device without hardware: tensors that say they are on cuda or mps, hold CPU data, and refuse to be mixed.
+"""An emulated device: tensors that report cuda or mps as their device, hold CPU data, and cannot be mixed.
 
     with emulated("cuda:0"):
         PPOTrainer(PPOConfig(device="cuda:0", ...)).train(prompts)
 
-It raises where a real device would: an operation on tensors of two devices, float64 on mps. It counts where a real
-device would make the program wait. It says nothing about kernels, speed or rounding.
+It raises where a real device would: an operation on tensors of two devices, float64 on mps. It counts where the host
+would have to wait for a real device. It says nothing about kernels, speed or rounding.
 
-It is built on private parts of torch and changes them for good, so it belongs into a process of its own: never import
-it into the one that runs pytest.
+It uses private parts of torch and changes them permanently, so it needs a process of its own: never import it into the
+one that runs pytest.
 """
 
 from __future__ import annotations
@@ -26,37 +26,37 @@ from torch.utils.backend_registration import _DummyBackendModule, _setup_private
 
 aten = torch.ops.aten
 MOVES = (aten._to_copy.default, aten.copy_.default)
-"""The only operations that take tensors of two devices."""
+"""The only operations that accept tensors of two devices."""
 INDEXING = (aten.index.Tensor, aten.index_put_.default, aten.index_put.default, aten._index_put_impl_.default)
-"""Operations that also take indices from the host, and bring them over."""
+"""Operations that also accept indices on the host, and copy them to the device."""
 WAITS = ("_local_scalar_dense", "nonzero", "equal", "bincount", "masked_select", "_unique2", "repeat_interleave")
-"""Operations whose result, or its size, the host must know before it can go on."""
+"""Operations whose result, or its size, the host must know before it can continue."""
 
 waits: Counter[str] = Counter()
-"""How often the host would have waited so far, by the operation: see ``counted``."""
+"""How often the host would have waited so far, by operation: see ``counted``."""
 
 
 class _Backend(_DummyBackendModule):
-    """What torch asks of a device's module."""
+    """What torch requires of a device's module."""
 
     def get_rng_state(self, device: Any = None) -> Tensor:  # noqa: ARG002 torch's signature
         """Random numbers of the device come from the CPU's generator, so that both give the same."""
         return torch.get_rng_state()
 
     def set_rng_state(self, state: Tensor, device: Any = None) -> None:  # noqa: ARG002 torch's signature
-        """See above."""
+        """See ``get_rng_state``."""
         torch.set_rng_state(state)
 
     def synchronize(self, device: Any = None) -> None:
-        """Everything is done at once anyway."""
+        """Nothing to do: all operations are synchronous."""
 
 
-# Autograd wants a device that it knows; this is the one that torch keeps for others.
+# Autograd needs a device that it knows; PrivateUse1 is torch's slot for other backends.
 _setup_privateuseone_for_python_backend("emulated", backend_module=_Backend())
 
 
 class EmulatedTensor(Tensor):
-    """CPU data that says it is on ``place``."""
+    """CPU data that reports ``place`` as its device."""
 
     place = torch.device("cuda:0")
     held: Tensor
@@ -64,7 +64,7 @@ class EmulatedTensor(Tensor):
 
     @staticmethod
     def __new__(cls: type[EmulatedTensor], held: Tensor, requires_grad: bool = False) -> EmulatedTensor:
-        """Wrap a tensor of the CPU."""
+        """Wrap a CPU tensor."""
         layout: dict[str, Any] = {"strides": held.stride(), "storage_offset": held.storage_offset()}
         layout |= {"dtype": held.dtype, "device": torch.device("emulated:0"), "requires_grad": requires_grad}
         made: EmulatedTensor = Tensor._make_wrapper_subclass(cls, held.size(), **layout)
@@ -75,42 +75,42 @@ class EmulatedTensor(Tensor):
     def __torch_dispatch__(  # type: ignore[override]
         cls, operation: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Below autograd every operation on such a tensor comes by here."""
+        """Every operation on such a tensor below autograd is dispatched here."""
         return run(operation, args, kwargs or {})
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
-        """Where it says it is."""
+        """The emulated device."""
         return EmulatedTensor.place
 
     def tolist(self) -> Any:
-        """torch reads whole tensors without a dispatch, so this is counted here."""
+        """torch reads whole tensors without dispatch, so waits are counted here."""
         waits["tolist"] += 1
         return self.held.tolist()
 
     def untyped_storage(self) -> Any:
-        """What safetensors compares, to see which tensors share memory."""
+        """safetensors compares it to find tensors that share memory."""
         return self.held.untyped_storage()
 
     def __deepcopy__(self, memo: Any) -> Any:
-        """A copy that is a parameter if this is one."""
+        """A copy, which is a parameter if the original is one."""
         new = EmulatedTensor(self.held.detach().clone(), self.requires_grad)
         return nn.Parameter(new, self.requires_grad) if isinstance(self, nn.Parameter) else new
 
 
 class _Everywhere(TorchDispatchMode):
-    """Lets ``run`` see the operations, too, that have no emulated tensor yet, such as torch.zeros(device="cuda")."""
+    """Also passes operations without emulated inputs to ``run``, such as torch.zeros(device="cuda")."""
 
     def __torch_dispatch__(
         self, operation: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Below autograd every operation comes by here."""
+        """Every operation below autograd is dispatched here."""
         return run(operation, args, kwargs or {})
 
 
 def run(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Do on the CPU what was asked of the device, and refuse what it would refuse."""
-    kwargs = {name: value for name, value in kwargs.items() if name != "pin_memory"}  # it only makes copies quicker
+    """Run on the CPU what was asked of the device, and refuse what the device would refuse."""
+    kwargs = {name: value for name, value in kwargs.items() if name != "pin_memory"}  # it only speeds up copies
     tensors = [*_tensors(args), *_tensors(list(kwargs.values()))]
     ours = [one for one in tensors if isinstance(one, EmulatedTensor)]
     target = kwargs.get("device")
@@ -119,7 +119,7 @@ def run(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     if not ours and not arrives:
         return operation(*args, **kwargs)
     indices = list(_tensors(args[1])) if operation in INDEXING and isinstance(args[0], EmulatedTensor) else []
-    # A host tensor of one number counts as a number.
+    # A zero-dimensional host tensor counts as a number.
     host = [one for one in tensors if not isinstance(one, EmulatedTensor) and one.dim() and not _is_in(one, indices)]
     if ours and host and operation not in MOVES:
         raise RuntimeError(f"{operation}: tensors on {EmulatedTensor.place} and on cpu")
@@ -143,7 +143,7 @@ def _is_in(one: Tensor, others: Sequence[Any]) -> bool:
 
 
 def _held(given: Any) -> Any:
-    """The CPU data of arguments; torch's own tree_map would take most of the time of a test."""
+    """The CPU data of arguments; torch's own tree_map would dominate the time of a test."""
     if isinstance(given, (list, tuple)):
         return type(given)(map(_held, given))
     return given.held if isinstance(given, EmulatedTensor) else given
@@ -159,7 +159,7 @@ def _tensors(given: Any) -> Iterator[Tensor]:
 
 
 def _count(operation: Any, args: Sequence[Any], indices: Sequence[Any], leaves: bool, arrives: bool) -> None:
-    """Note that the host waits, if it would."""
+    """Count a wait if the host would have to wait."""
     name = operation.overloadpacket.__name__
     if name in WAITS:
         waits[name] += 1
@@ -171,14 +171,14 @@ def _count(operation: Any, args: Sequence[Any], indices: Sequence[Any], leaves: 
             waits["to_device" if to else "to_host"] += 1
     for index in indices:
         if isinstance(index, EmulatedTensor) and index.dtype == torch.bool:
-            waits["nonzero"] += 1  # that is how a mask becomes an index
+            waits["nonzero"] += 1  # a mask is converted to indices by nonzero
         elif isinstance(index, Tensor) and not isinstance(index, EmulatedTensor):
             waits["to_device"] += 1
 
 
 @contextmanager
 def counted() -> Iterator[Counter[str]]:
-    """How often the host waits in the block: known once the block has ended."""
+    """How often the host waits in the block; filled in when the block ends."""
     before, found = waits.copy(), Counter[str]()
     yield found
     found.update(waits - before)
@@ -186,7 +186,7 @@ def counted() -> Iterator[Counter[str]]:
 
 @contextmanager
 def emulated(name: str) -> Iterator[None]:
-    """Let the device ``name`` (cuda:0 or mps:0) exist in the block."""
+    """Emulate the device ``name`` (cuda:0 or mps:0) in the block."""
     EmulatedTensor.place = torch.device(name)
     module = {"cuda": torch.cuda, "mps": torch.backends.mps}[EmulatedTensor.place.type]
     states: dict[str, Callable[..., Any]] = {
@@ -202,7 +202,7 @@ def emulated(name: str) -> Iterator[None]:
             if module is torch.cuda:
                 stack.enter_context(patch.object(torch.cuda, "device_count", lambda: 1))
                 stack.enter_context(patch.object(torch.cuda, "current_device", lambda: 0))
-                # Optimisers of torch before 2.13 ask the driver.
+                # Optimisers in torch before 2.13 ask the driver.
                 stack.enter_context(patch.object(torch.cuda, "is_current_stream_capturing", lambda: False))
                 states["get_rng_state_all"] = lambda: [torch.get_rng_state()]
                 states["set_rng_state_all"] = lambda given: torch.set_rng_state(given[0])

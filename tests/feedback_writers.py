@@ -1,4 +1,4 @@
-"""Many writers to one store, in processes and threads: the test of concurrency runs this outside of pytest."""
+"""Many writers to one store, in processes and threads: the concurrency test runs this outside pytest."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ PROCESSES, THREADS, JUDGEMENTS = 8, 25, 2
 
 
 def write(place: str, number: int, thread: int, start: Barrier) -> None:
-    """One annotator with a store of their own; every judgement is sent twice, as after an answer that got lost."""
+    """One annotator with a store object of their own; every judgement is sent twice, as after a lost answer."""
     name = f"{number}-{thread}"
     start.wait()
     store = FeedbackStore(place)
     for turn in range(JUDGEMENTS):
-        prompt = Prompt(f"prompt {turn}")  # the same for all, so that writers meet in the same rows
+        prompt = Prompt(f"prompt {turn}")  # the same for all, so that writers compete for the same rows
         rating = Rating(prompt, f"answer {turn}", float(turn), annotator=name)
         record = Record(rating, id=f"r{number}t{thread}n{turn}")
         shared = Record(Thumb(prompt, f"answer {turn}", True, annotator="all"), id=f"shared{turn}")
@@ -33,7 +33,7 @@ def write(place: str, number: int, thread: int, start: Barrier) -> None:
 
 
 def process(place: str, number: int) -> None:
-    """All threads of a process, at once."""
+    """All threads of a process, started at once."""
     start = Barrier(THREADS)
     with ThreadPoolExecutor(THREADS) as pool:
         for done in [pool.submit(write, place, number, thread, start) for thread in range(THREADS)]:
@@ -41,7 +41,7 @@ def process(place: str, number: int) -> None:
 
 
 def main(place: str) -> None:
-    context = multiprocessing.get_context("fork")  # nothing runs here yet, and everything is imported only once
+    context = multiprocessing.get_context("fork")  # no threads run here yet, and everything is imported only once
     processes = [context.Process(target=process, args=(place, number)) for number in range(PROCESSES)]
     for one in processes:
         one.start()

@@ -1,4 +1,4 @@
-"""Shared fixtures: a tiny model, a quick configuration, and the state that tests begin in."""
+"""Shared fixtures: a tiny model, a quick configuration, and the initial state of tests."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from ppolm.kernels.cpu_bfloat16 import make_bfloat16_safe
 from tests.conftest import THREADS
 from tests.tiny_models import make_model_folder
 
-# The same examples every time, however slow the machine is.
+# The same examples every time, with no deadline on slow machines.
 hypothesis.settings.register_profile("steady", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("steady")
 torch.set_num_threads(THREADS)
 transformers.utils.logging.disable_progress_bar()
 
-make_bfloat16_safe()  # before anything is multiplied: later the limit of instructions would not be heeded
+make_bfloat16_safe()  # before the first matrix product: afterwards the instruction limit would be ignored
 
 ONE_PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -37,7 +37,7 @@ pytest_plugins = ["tests.reward_cases", "tests.table_cases"]  # their fixtures
 
 @pytest.fixture(scope="session", autouse=True)
 def own_state(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What ppolm keeps about its user stays out of the home of whoever runs the tests."""
+    """Keeps ppolm's per-user state out of the home folder of whoever runs the tests."""
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
 
 
@@ -49,7 +49,7 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def make_config(model_folder: Path, tmp_path: Path) -> Callable[..., PPOConfig]:
-    """A configuration that trains in a blink; keyword arguments change it."""
+    """Makes a configuration that trains very quickly; keyword arguments override it."""
 
     def make(**changes: Any) -> PPOConfig:
         quick: dict[str, Any] = {
@@ -74,7 +74,7 @@ def make_config(model_folder: Path, tmp_path: Path) -> Callable[..., PPOConfig]:
 
 @pytest.fixture
 def always_packed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Answers share a row with their prompt wherever they can: at the size of tests it would seldom pay."""
+    """Packs answers with their prompt wherever possible: at the size of tests it would seldom pay."""
     monkeypatch.setattr("ppolm.batches.packing_cost.PAYS", 1e9)
 
 
@@ -86,7 +86,7 @@ def models(make_config: Callable[..., PPOConfig]) -> Models:
 
 @pytest.fixture(autouse=True)
 def no_rendering(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures are made and written, but only tests marked ``pictures`` render them. Rendering is half of a tiny run."""
+    """Only tests marked ``pictures`` render figures; others write one pixel. Rendering is half of a tiny run."""
 
     def write_one_pixel(_: Any, path: Path, **__: Any) -> None:
         Path(path).write_bytes(ONE_PIXEL)

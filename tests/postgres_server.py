@@ -1,4 +1,4 @@
-"""A private PostgreSQL server for tests, from Debian's package or any other on the path."""
+"""A private PostgreSQL server for tests, from Debian's package or any other on the PATH."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CONNECTIONS = 250
 
 
 def find_programs() -> Path:
-    """The folder of initdb and pg_ctl, or a skip that says why."""
+    """The folder of initdb and pg_ctl; skips the test if there is none."""
     places = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
     found = shutil.which("initdb")
     for place in [*([Path(found).parent] if found else []), *places]:
@@ -26,7 +26,7 @@ def find_programs() -> Path:
 
 
 def as_user() -> list[str]:
-    """PostgreSQL refuses to run as root: what to put before its commands."""
+    """Prefix for commands that must not run as root, as PostgreSQL refuses to."""
     if os.geteuid() != 0:
         return []
     if shutil.which("setpriv") is None:
@@ -36,9 +36,9 @@ def as_user() -> list[str]:
 
 @contextmanager
 def running_server() -> Iterator[str]:
-    """The URL of an empty database, reached by a socket in a folder of its own."""
+    """The URL of an empty database on a socket in a temporary folder."""
     programs, prefix = find_programs(), as_user()
-    with tempfile.TemporaryDirectory(prefix="pg") as name:  # short: the path of a socket may have only 107 letters
+    with tempfile.TemporaryDirectory(prefix="pg") as name:  # short: a socket path may have at most 107 characters
         folder = Path(name)
         folder.chmod(0o755)
         data = folder / "data"

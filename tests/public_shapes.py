@@ -1,4 +1,4 @@
-"""A few rows of each shape in which public data sets come, with a prompt that repeats, and what they become."""
+"""A few rows in each shape of public datasets, with repeated prompts, and what they are converted to."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ASK, ANSWER = "user", "assistant"
 
 
 def chat(*texts: str) -> list[dict[str, str]]:
-    """Messages of user and assistant in turns."""
+    """Alternating messages of user and assistant."""
     return [{"role": (ASK, ANSWER)[i % 2], "content": text} for i, text in enumerate(texts)]
 
 
@@ -117,11 +117,11 @@ SHAPES: dict[str, Any] = {
     "our own demonstrations": (_shown, "demonstrations", "Name colour 0:", [" blue 0"]),
     "conversations": (_talks, "demonstrations", chat("Name colour 0."), ["Blue 0."]),
 }
-"""By name: rows of the i-th prompt, their kind, and prompt and answers of the very first row."""
+"""By name: rows of the i-th prompt, their kind, and prompt and answers of the first row."""
 
 
 def rows_of(name: str, prompts: int) -> list[Row]:
-    """Two rows for each of so many prompts."""
+    """Two rows for each of ``prompts`` prompts."""
     return [row for i in range(prompts) for row in SHAPES[name][0](i)]
 
 

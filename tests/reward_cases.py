@@ -1,4 +1,4 @@
-"""Responses and rewards that the tests of rewards share."""
+"""Responses and rewards shared by the reward tests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def tokenizer() -> TokenizerSetup:
 
 @pytest.fixture(scope="module")
 def texts(tokenizer: TokenizerSetup) -> list[GeneratedText]:
-    """The responses as a generator gives them; the first and the last closed with EOS."""
+    """The responses as from a generator; the first and the last end with EOS."""
     made = []
     for i, (prompt, response) in enumerate(zip(as_prompts(ROWS), RESPONSES, strict=True)):
         ids = tokenizer.encode(response) + ([EOS] if i != 1 else [])

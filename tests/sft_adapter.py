@@ -1,4 +1,4 @@
-"""An SFT adapter that really changes the model, for tests of the reference."""
+"""An SFT adapter that changes the model's output, for tests of the reference."""
 
 from pathlib import Path
 

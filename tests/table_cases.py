@@ -1,4 +1,4 @@
-"""Tables that the tests share: generated ones, small ones, and those of the user's documents."""
+"""Tables shared by the tests: generated ones, small ones, and those of the design documents."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ppolm.token_attribution.token_attribution import TokenAttributor
 from tests.conftest import PROMPTS
 from tests.tiny_models import EOS
 
-# As the user's documents write them: the space before "I" is in the state, not in the action.
+# As in the design documents: the space before "I" is in the state, not in the action.
 DOCUMENT_PAIRS: list[dict[str, Any]] = [
     {
         "state": "SUBREDDIT: r/relationships\nTITLE: Should I admit to snooping?",
@@ -47,7 +47,7 @@ DOCUMENT_PAIRS: list[dict[str, Any]] = [
 
 
 def bias_logits(models: Models, bias: dict[int, float], others: float = 0.0) -> None:
-    """Add to the logits of some tokens, in the model itself."""
+    """Add a bias to the logits of some tokens, in the model itself."""
     added = torch.full((models.setup.text_config.vocab_size,), others)
     for token, amount in bias.items():
         added[token] = amount
@@ -57,7 +57,7 @@ def bias_logits(models: Models, bias: dict[int, float], others: float = 0.0) -> 
 
 
 def speak_ascii(models: Models, eos_bonus: float) -> None:
-    """Let the random model say printable ASCII and EOS only: each byte is then a character, as in real text."""
+    """Restrict the random model to printable ASCII and EOS: each byte is then a character, as in real text."""
     printable = models.setup.tokenizer.encode("".join(map(chr, range(32, 127))))
     bias_logits(models, {**dict.fromkeys(printable, 0.0), EOS: eos_bonus}, others=-torch.inf)
 
@@ -95,7 +95,7 @@ def pairs(generated: tuple[SAPairs, list[GeneratedText]]) -> SAPairs:
 
 @pytest.fixture
 def small() -> SAPairs:
-    """Two sequences, of three and of two actions, without any text."""
+    """Two sequences, of three and two actions, without text."""
     return SAPairs(
         columns={
             "prompt_idx": torch.tensor([0, 0, 0, 1, 1]),
@@ -130,7 +130,7 @@ def assert_same_table(left: SAPairs, right: SAPairs) -> None:
 
 
 def full_table(trainer: PPOTrainer, prompts: list[str] = PROMPTS[:4]) -> SAPairs:
-    """A finished table, ready for training, without training."""
+    """A complete table, ready for training."""
     pairs, texts = trainer.sequence_generator.generate_sequences(prompts)
     pairs = add_kl_to_sa_pairs(pairs)
     pairs = adjust_rewards_with_kl(pairs, trainer.reward_computer.compute_rewards(prompts, texts), 0.1)

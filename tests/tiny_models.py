@@ -1,4 +1,4 @@
-"""Tiny random models of every architecture under test, and a byte-level tokenizer, made on the spot."""
+"""Tiny random models of every architecture under test, and a byte-level tokenizer, built on the fly."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CHAT_TEMPLATE = (
 
 
 SMALL_ALPHABET = "abcdefghijklmnopqrstuvwxyzĠ0123456789"
-"""Lower-case letters, the space and digits: for models whose policy should be easy to steer."""
+"""Lower-case letters, the space and digits: for models whose policy should be easy to train."""
 
 
 def make_tokenizer(pad_token: str | None = "<pad>", alphabet: str = "") -> PreTrainedTokenizerFast:
@@ -47,7 +47,7 @@ def make_tokenizer(pad_token: str | None = "<pad>", alphabet: str = "") -> PreTr
 def make_config(
     architecture: str, vocab_size: int = 259, context: int = 128, window: int | None = None
 ) -> PreTrainedConfig:
-    """The smallest config of an architecture that still has all of its parts."""
+    """The smallest config of an architecture that still has all of its components."""
     special = {"pad_token_id": PAD, "eos_token_id": EOS, "bos_token_id": BOS}
     if architecture == "gpt2":
         return GPT2Config(n_embd=32, n_layer=2, n_head=4, vocab_size=vocab_size, n_positions=context, **special)
@@ -73,7 +73,7 @@ def make_model_folder(
     context: int = 128,
     window: int | None = None,
 ) -> Path:
-    """A model folder as ``save_pretrained`` leaves it; ``scale`` sharpens the random logits."""
+    """A model folder as ``save_pretrained`` writes it; ``scale`` sharpens the random logits."""
     tokenizer = make_tokenizer(alphabet=alphabet)
     with torch.random.fork_rng():
         torch.manual_seed(seed)

@@ -1,7 +1,7 @@
 """ppolm: PPO fine-tuning of language models with human feedback, where every number can be traced to its token.
 
-``from ppolm import PPOConfig, PPOTrainer``: every name below is loaded when it is asked for, so that ``import ppolm``
-and ``ppolm --help`` are quick. docs/api.md lists them all.
+``from ppolm import PPOConfig, PPOTrainer``: each name below is imported on first use, so that ``import ppolm`` and
+``ppolm --help`` are quick. docs/api.md lists them all.
 """
 
 from __future__ import annotations

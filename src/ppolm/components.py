@@ -1,6 +1,6 @@
-"""The parts of a PPO trainer as protocols. Pass your own to ``PPOTrainer``: steps, metrics and checkpoints use it.
+"""The components of a PPO trainer as protocols. Pass your own to ``PPOTrainer``: steps, metrics and checkpoints use it.
 
-What stands here is all that the trainer, the loop around it, the checkpoint and the metrics use of a component.
+The trainer, the training loop, checkpoints and metrics use nothing else of a component.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from ppolm.config import PPOConfig
 from ppolm.data.prompts import Prompt
 from ppolm.experience_buffer import BatchedData
 from ppolm.reward_kl.reward_adjuster import Score
+from ppolm.rewards.occasion import Occasion
 from ppolm.rewards.protocol import Rewards
 from ppolm.rollout.generated_text import GeneratedText
 from ppolm.rollout.sampling_base import Tokenizer
@@ -31,10 +32,10 @@ class TextGenerator(Stateful, Protocol):
         """Text to ids and back."""
 
     def generate(self, prompts: Sequence[Any]) -> tuple[list[GeneratedText], list[Tensor]]:
-        """Responses and the log-probability of each of their tokens, the samples of a prompt side by side."""
+        """Responses and the log-probability of each of their tokens; the samples of one prompt are adjacent."""
 
     def fork(self, seed: int, greedy: bool = False) -> TextGenerator:
-        """The same with random numbers of its own, one response per prompt: for evaluations."""
+        """A copy with its own random numbers and one response per prompt, for evaluations."""
 
     def encode(self, prompt: Prompt, number: int) -> list[int]:
         """Token ids of a prompt; raises if it is empty or leaves no room for the response."""
@@ -44,32 +45,32 @@ class TextGenerator(Stateful, Protocol):
 
 
 class Attributor(Stateful, Protocol):
-    """Attributes to each token what policy and reference thought of it."""
+    """Builds the table of tokens with their log-probabilities under policy and reference."""
 
     @property
     def recomputes(self) -> bool:
-        """Whether the policy is scored, rather than trusting the sampler's numbers."""
+        """Whether the policy's log-probabilities are recomputed instead of taken from the sampler."""
 
     def extract_pairs(self, text: Sequence[GeneratedText], logprobs: Sequence[Tensor]) -> SAPairs:
-        """The table of some responses with ``logprob_policy``, ``logprob_ref`` and ``logprob_sampler``."""
+        """The table of the responses with ``logprob_policy``, ``logprob_ref`` and ``logprob_sampler``."""
 
     def observe(self, mismatch: float) -> None:
-        """Take note of how far sampler and scorer were apart in a training step; NaN: it could not be measured."""
+        """Record the mismatch between sampler and scorer in a training step; NaN if it could not be measured."""
 
 
 class KLEstimator(Stateful, Protocol):
-    """Says how far the policy has moved from its reference."""
+    """Estimates how far the policy has moved from its reference."""
 
     def add_kl_to_sa_pairs(self, sa_pairs: SAPairs) -> SAPairs:
         """Add ``kl``."""
 
 
 class KLCoefficient(Stateful, Protocol):
-    """The weight of the KL penalty, and where it acts."""
+    """The weight of the KL penalty, and where it is applied."""
 
     @property
     def coef(self) -> float:
-        """The weight of this step."""
+        """The weight in this step."""
 
     @property
     def reward_coef(self) -> float:
@@ -80,7 +81,7 @@ class KLCoefficient(Stateful, Protocol):
         """The weight in the policy loss."""
 
     def observe(self, kl: float, num_sequences: int) -> None:
-        """Take note of the KL of a step."""
+        """Record the KL of a step; an adaptive weight follows it."""
 
 
 class Rewarder(Stateful, Protocol):
@@ -93,25 +94,25 @@ class Rewarder(Stateful, Protocol):
         """Scores as training uses them. ``update`` False leaves running statistics as they are, for evaluations."""
 
     def expect_prompts(self, prompts: Sequence[Prompt]) -> None:
-        """Raise before the first step if these prompts lack what a reward asks for."""
+        """Raise before the first step if these prompts lack a column that a reward asks for."""
 
 
 class Adjuster(Stateful, Protocol):
-    """Puts scores on tokens and takes the KL penalty off them."""
+    """Assigns scores to tokens and subtracts the KL penalty."""
 
     def adjust_rewards_with_kl(self, sa_pairs: SAPairs, rewards: Sequence[Score], kl_coef: float) -> SAPairs:
         """Add ``score`` and ``reward``."""
 
 
 class ValueEstimator(Stateful, Protocol):
-    """Says what states are worth."""
+    """Estimates state values."""
 
     def add_values_to_sa_pairs(self, sa_pairs: SAPairs) -> SAPairs:
         """Add ``value``."""
 
 
 class AdvantageEstimator(Stateful, Protocol):
-    """From rewards and values to training targets."""
+    """Computes training targets from rewards and values."""
 
     def add_advantages(self, sa_pairs: SAPairs) -> SAPairs:
         """Add ``td_error``, ``advantage``, ``return`` and ``reward_to_go``."""
@@ -128,7 +129,7 @@ class Buffer(Stateful, Protocol):
         """Tokens held."""
 
     def store(self, data: SAPairs) -> BatchedData:
-        """Add a rollout and return all that is held, as training data."""
+        """Add a rollout and return everything held, as training data."""
 
 
 class PolicyAndValueTrainer(Stateful, Protocol):
@@ -138,23 +139,24 @@ class PolicyAndValueTrainer(Stateful, Protocol):
         """Begin PPO step ``step`` (from 0)."""
 
     def train_value_model(self, sa_pairs: BatchedData) -> MeanLoss:
-        """PPO epochs over minibatches of the value model."""
+        """PPO epochs over minibatches for the value model."""
 
     def train_policy_model(self, sa_pairs: BatchedData) -> MeanLoss:
-        """PPO epochs over minibatches of the policy."""
+        """PPO epochs over minibatches for the policy."""
 
     def metrics(self) -> Mapping[str, float]:
-        """What else a step's metrics should hold, such as learning rates."""
+        """Further metrics of a step, such as learning rates."""
 
 
 class Trainer(Protocol):
-    """What evaluations and the loop around the steps use of a trainer. ``PPOTrainer`` is one."""
+    """The part of a trainer that evaluations and the training loop use. ``PPOTrainer`` implements it."""
 
     config: PPOConfig
     models: Models
     step: int
     total_steps: int | None
     reward_failures: int
+    occasion: Occasion
 
     @property
     def generator(self) -> TextGenerator:
@@ -178,7 +180,7 @@ class Trainer(Protocol):
 
     @property
     def reward_adjuster(self) -> Adjuster:
-        """Makes token rewards of scores and KL."""
+        """Makes token rewards from scores and KL."""
 
     @property
     def value_adder(self) -> ValueEstimator:
@@ -198,7 +200,7 @@ class Trainer(Protocol):
 
     @property
     def make_evaluator(self) -> Callable[..., Any] | None:
-        """Makes an Evaluator of this trainer and the held-out prompts, if it is not the usual one."""
+        """Builds an Evaluator from this trainer and the held-out prompts; None for the default one."""
 
     @property
     def judge(self) -> Rewarder | None:
@@ -208,4 +210,4 @@ class Trainer(Protocol):
         """One complete PPO step."""
 
     def components(self) -> Mapping[str, Stateful]:
-        """Every component by name: what a checkpoint keeps."""
+        """Every component by name: a checkpoint saves their states."""

@@ -1,4 +1,4 @@
-"""What a user's mistake or a broken outside world raises. The command line prints it as a sentence, no traceback."""
+"""Errors caused by a user's mistake or by the outside world. The command line prints them without a traceback."""
 
 
 class PpolmError(Exception):
@@ -25,8 +25,12 @@ class FeedbackError(PpolmError):
     """A feedback store that cannot be opened, read or written."""
 
 
+class NoStoreError(FeedbackError):
+    """There is no feedback store at a place yet; somebody may be about to make one."""
+
+
 class RunFolderError(PpolmError):
-    """A run folder or checkpoint that cannot be written, read or continued."""
+    """A run folder or checkpoint that cannot be written, read or resumed."""
 
 
 class TrainingDivergedError(PpolmError):

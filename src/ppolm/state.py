@@ -1,4 +1,4 @@
-"""What a component keeps from one PPO step to the next: checkpoints hold it, and it undoes an abandoned step."""
+"""What a component keeps from one PPO step to the next: saved in checkpoints, and used to undo an abandoned step."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 State = Mapping[str, Any]
-"""By name: numbers, texts, lists and mappings of them; tensors; token tables. Nothing else can be in a checkpoint."""
+"""By name: numbers, strings, lists and mappings of them; tensors; token tables. Checkpoints can hold nothing else."""
 
 
 class Stateful(Protocol):
-    """A component whose state is declared, so that the code that saves it need not know what it is."""
+    """A component that exposes its state, so that the code that saves it need not know what it is."""
 
     def state_dict(self) -> State:
-        """What a checkpoint has to keep."""
+        """What a checkpoint must save."""
 
     def load_state_dict(self, state: State) -> None:
-        """Continue from a checkpoint."""
+        """Restore a saved state."""
 
 
 class Stateless:
-    """A component that is nothing but its settings."""
+    """A component that has settings but no state."""
 
     def state_dict(self) -> State:
-        """Nothing: there is no state."""
+        """Empty: there is no state."""
         return {}
 
     def load_state_dict(self, state: State) -> None:
-        """Nothing to continue from."""
+        """Nothing to restore."""

@@ -1,4 +1,4 @@
-"""Every form of adapter that PEFT's LoRA config can express gives PEFT's own numbers, or is refused with the reason."""
+"""Every form of adapter that PEFT's LoRA config can express gives PEFT's own results, or is refused with a reason."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SEQUENCES = TokenSequences(
 
 @dataclass(frozen=True)
 class Form:
-    """A form of adapter, and a word of the sentence that refuses it, if it is refused."""
+    """A form of adapter and, if it is refused, a word from the error message."""
 
     settings: dict[str, Any] = field(default_factory=dict)
     refused: str | None = None
@@ -67,7 +67,7 @@ FORMS = {
 
 
 def save_adapter(model_folder: Path, folder: Path, settings: dict[str, Any]) -> None:
-    """An adapter as PEFT trains and saves it, with numbers that matter."""
+    """An adapter as PEFT trains and saves it, with weights large enough to matter."""
     base = AutoModelForCausalLM.from_pretrained(model_folder)
     config = LoraConfig(**{"r": 4, "target_modules": "all-linear", "task_type": "CAUSAL_LM"} | settings)
     model = get_peft_model(base, config)

@@ -1,4 +1,4 @@
-"""Faster ways are decided in one place, by comparison, and can be refused, turned off and looked up."""
+"""Fast paths are decided in one place, by comparison, and can be refused, turned off and looked up."""
 
 from __future__ import annotations
 

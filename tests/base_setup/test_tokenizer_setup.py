@@ -1,4 +1,4 @@
-"""The tokenizer that is loaded is the tokenizer that is saved: no ordinary token becomes a special one."""
+"""The tokenizer is saved as it was loaded: no ordinary token becomes a special one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EOS_TOKEN, EOS_ID = "<|endoftext|>", 256
 
 
 def gpt2_tokenizer() -> PreTrainedTokenizerFast:
-    """Bytes as GPT-2 numbers them, "!" first, and the end of the text as the only special token."""
+    """Bytes numbered as in GPT-2, "!" first, with the end of text as the only special token."""
     symbols = sorted(pre_tokenizers.ByteLevel.alphabet())
     backend = Tokenizer(models.BPE(vocab={symbol: i for i, symbol in enumerate([*symbols, EOS_TOKEN])}, merges=[]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -1,4 +1,4 @@
-"""Blocks that no adapter changes run once per sequence, and nothing that depends on them changes."""
+"""Blocks that no adapter changes run once per sequence, without changing any result."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COLUMNS = ("logprob_policy", "logprob_ref", "value", "reward", "advantage", "ret
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Sequences that went through the trunk."""
+    """The number of sequences in each pass through the trunk."""
     seen: list[int] = []
     compute = Trunk.compute
 

@@ -1,4 +1,4 @@
-"""Rows that share a sequence give the numbers that each has alone."""
+"""Sequences that share a row give the numbers that each has alone."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_like_lengths_share_a_pass_and_unlike_ones_do_not() -> None:
 
 
 class CountedInt(int):
-    """A number that counts what is done with it: comparisons and products."""
+    """An integer that counts its comparisons and products."""
 
     uses = 0
 
@@ -179,7 +179,7 @@ class CountedInt(int):
 
 
 def uses_of(function: Callable[[list[int]], Any], count: int, largest: int) -> float:
-    """How often each number is used on the way to an answer."""
+    """How often each number is used on average."""
     numbers = torch.randint(1, largest, (count,), generator=torch.Generator().manual_seed(0)).tolist()
     CountedInt.uses = 0
     function([CountedInt(number) for number in numbers])

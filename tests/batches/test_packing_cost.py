@@ -1,4 +1,4 @@
-"""Whether answers share a row with their prompt is decided by cost, and nobody who reads the states notices."""
+"""Whether answers share a row with their prompt is decided by cost, and does not change the states that are read."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def ids(*numbers: int) -> torch.Tensor:
 
 
 def answers(prompt: int, length: int, samples: int, prompts: int = 1) -> list[Answers]:
-    """Different answers of one length to different prompts of one length."""
+    """Distinct answers of the same length to distinct prompts of the same length."""
     asked = [torch.arange(prompt) + 1000 * number for number in range(prompts)]
     given = [torch.arange(length) + 10 * sample for sample in range(samples)]
     return [Answers(one, (text,)) for one in asked for text in given]
@@ -47,7 +47,7 @@ def test_a_long_prompt_is_shared_by_short_answers_and_a_short_one_not_by_long_an
 
 
 def test_many_answers_share_rows_that_are_not_too_wide() -> None:
-    """Thirty-two answers behind one prompt would be a row of more than two thousand tokens."""
+    """Thirty-two answers after one prompt would make a row of more than two thousand tokens."""
     assert decided(answers(200, 64, 32)) in (4, 8)
 
 

@@ -1,4 +1,4 @@
-"""Bad input ends in one clear sentence and a non-zero exit, and nothing on disk is harmed."""
+"""Bad input ends in one clear sentence and a non-zero exit status, and nothing on disk is damaged."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def files(tmp_path: Path, model_folder: Path) -> Path:
 
 
 def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """Run a command that must fail; its one sentence."""
+    """Run a command that must fail; returns its error line."""
     capsys.readouterr()
     assert ppolm(list(arguments)) == 1
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
@@ -307,7 +307,7 @@ def test_numbers_and_templates_out_of_range(files: Path, model_folder: Path, cap
 
 @pytest.fixture
 def short_reader(make_config: MakeConfig, tmp_path: Path) -> Path:
-    """A reward model that was trained on rows of at most 4 tokens, which is what ``files`` lets a policy write."""
+    """A reward model trained on rows of at most 4 tokens, which is the length of responses in ``files``."""
     reward = setup_models(make_config()).reward
     assert reward is not None
     reward.max_tokens = 4

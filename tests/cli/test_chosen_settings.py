@@ -1,4 +1,4 @@
-"""What a user asks for on the command line is what runs: as many steps, the same recipe however a flag is written."""
+"""The command line does what it says: as many steps as asked for, the same recipe however a flag is spelled."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SPELLINGS = (
 
 
 def test_max_steps_alone_decides_how_long_a_run_is(make_config: MakeConfig) -> None:
-    """Six prompts make two steps a pass; nobody asked for one pass."""
+    """Six prompts make two steps per epoch, and num_epochs is not set."""
     results = PPOTrainer(make_config(max_steps=5, eval_every=0), reward=spread).train(PROMPTS)
     assert results.steps == 5
     assert [row["num_responses"] for row in results.metrics] == [4, 4, 4, 4, 4], "passes follow without a gap"

@@ -1,4 +1,4 @@
-"""``ppolm examples`` copies what comes with ppolm, and harms nothing that is there."""
+"""``ppolm examples`` copies what ships with ppolm, and overwrites nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``ppolm feedback``: what goes in comes out again, in every format, and each command says what it did."""
+"""``ppolm feedback``: what is imported can be exported again, in every format, and each command says what it did."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_import_of_the_same_rows_again_adds_nothing_unless_asked(folder: Path) -
     feedback("import", "rows.jsonl")
     assert len(stored()) == 7
     write_jsonl("more.jsonl", [*reversed(ROWS), {**ROWS[0], "annotator": "di"}])
-    feedback("import", "more.jsonl")  # another order, one row more
+    feedback("import", "more.jsonl")  # another order, one more row
     assert len(stored()) == 8
     feedback("import", "rows.jsonl", "--again")
     assert len(stored()) == 15
@@ -248,7 +248,7 @@ def store(folder: Path) -> FeedbackStore:
 
 
 def answers(*lines: str) -> Callable[[str], str]:
-    """Input that is typed line by line, and then ends."""
+    """User input, line by line, then end of file."""
     left: Iterator[str] = iter(lines)
 
     def read(question: str) -> str:
@@ -290,7 +290,7 @@ def test_comparisons_of_responses_to_one_prompt(store: FeedbackStore) -> None:
     assert (judged[1].chosen, judged[1].rejected) == (second[1], second[0])
     assert [one.tie for one in judged] == [False, False, True]
     assert len({record.item for record in stored()}) == 3
-    assert len(store.waiting()) == 4  # they still have no score
+    assert [queued.response for queued in store.waiting()] == ["alone"]  # the others were compared
     assert Labeller(store, "ann", "preference", read=answers("1"), say=lambda _: None).run() == 0
     assert Labeller(store, "ben", "preference", read=answers("1"), say=lambda _: None).run() == 1
 
@@ -307,7 +307,7 @@ def test_ctrl_c_keeps_what_was_saved(
 
     monkeypatch.setattr("builtins.input", read)
     feedback("label", "--annotator", "ann")
-    assert "1 judgement saved in feedback.db; 2 responses still wait." in capsys.readouterr().out
+    assert "1 judgement saved in feedback.db; 2 tasks left." in capsys.readouterr().out
     assert len(stored()) == 1
 
 

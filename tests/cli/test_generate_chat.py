@@ -1,4 +1,4 @@
-"""``ppolm generate`` speaks to a policy as its training did: through the chat template, if its prompts were chats."""
+"""``ppolm generate`` formats prompts as training did: through the chat template if the run's prompts were chats."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HELLO = [{"role": "user", "content": "Hello"}]
 
 
 def sampled_prompt(capsys: pytest.CaptureFixture[str], *flags: str) -> Any:
-    """What was really answered."""
+    """The prompt that was actually used."""
     capsys.readouterr()
     assert ppolm(["generate", *flags, "--prompt", "Hello", "--max-new-tokens", "2", "--json"]) == 0
     return json.loads(capsys.readouterr().out)["prompt"]

@@ -1,4 +1,4 @@
-"""A command whose reader has gone (``| true``, ``| head``) ends without a traceback; a training goes on."""
+"""A command whose reader has gone (``| true``, ``| head``) ends without a traceback; a training run continues."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROGRAM = [sys.executable, "-c", "from ppolm.cli.main import main; main()"]
 
 
 def run_unheard(*words: str, stream: str, cwd: Path | None = None) -> tuple[int, str]:
-    """Run with one stream into a pipe that nobody reads: its status, and what the other stream said."""
+    """Run with one stream into a pipe that nobody reads; returns the status and the other stream's output."""
     reader, writer = os.pipe()
     os.close(reader)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | {stream: writer}

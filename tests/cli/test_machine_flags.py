@@ -1,4 +1,4 @@
-"""Commands that use a model without training it say where and how it runs, as the trainings do."""
+"""Commands that use a model without training it take the same device and precision flags as training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Help and typing errors answer at once: no command loads torch or transformers before its flags are understood."""
+"""Help and mistyped flags answer at once: no command imports torch or transformers before its flags are parsed."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def test_a_reward_model_comes_with_its_report(
         "readiness.md",
         "readiness.png",
     }
-    verify_folder(output)  # measuring again leaves the model's own folder alone
+    verify_folder(output)  # measuring again does not change the model's own folder
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_preferences_scores_and_thumbs_of_several_files_train_one_model(
 
 @needs_shared_data
 def test_real_comparisons_train_a_real_pretrained_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """260K parameters learn little from 48 comparisons; what counts is that every step works on real text."""
+    """260K parameters learn little from 48 comparisons; the point is that every step works on real text."""
     place = SHARED_DATA / "tldr"
     for name, count in (("train", 48), ("valid", 24)):
         with gzip.open(place / f"comparisons.{name}.jsonl.gz", "rt") as file:

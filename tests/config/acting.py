@@ -1,4 +1,4 @@
-"""Which settings have a test that they act."""
+"""Keeps track of which settings have a test that shows their effect."""
 
 from __future__ import annotations
 

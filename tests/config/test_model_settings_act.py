@@ -1,4 +1,4 @@
-"""Every setting of the models and of where they run acts."""
+"""Every setting of the models, and of the machine they run on, has an effect."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_lora_dropout_is_written_into_the_adapters(make_config: MakeConfig, tmp_
     models.policy.save(tmp_path)
     assert json.loads((tmp_path / "adapter_config.json").read_text())["lora_dropout"] == 0.25
     ratios = {module.p for module in models.adapters.model.modules() if isinstance(module, torch.nn.Dropout)}
-    assert 0.25 in ratios  # on as soon as a trainer that wants dropout switches to training mode
+    assert 0.25 in ratios  # active as soon as a trainer that uses dropout switches to training mode
 
 
 @acts("threads")

@@ -1,4 +1,4 @@
-"""A run is found and used from any folder, and a folder that was not found is guessed."""
+"""A run can be used from any folder, and a folder that does not exist gets a suggestion."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SCORE = "def score(prompts, responses):\n    return [float(len(r)) for r in resp
 
 @pytest.fixture
 def project(tmp_path: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a model, data and a reward, which commands name as people do: from inside it."""
+    """A folder with a model, data and a reward, which commands refer to by relative paths from inside it."""
     project, elsewhere = tmp_path / "project", tmp_path / "elsewhere"
     shutil.copytree(model_folder, project / "model")
     elsewhere.mkdir()
@@ -101,7 +101,7 @@ def test_a_supervised_training_is_resumed_from_another_folder(
 
 
 def test_names_that_are_no_places_stay_as_they_are(project: Path) -> None:
-    (project / "model" / "human").mkdir()  # a folder may be called like a reward or a module
+    (project / "model" / "human").mkdir()  # a folder may have the name of a reward or a module
     names = {
         "model_name": "Qwen/Qwen3-0.6B-Base",
         "reward_model": ["embedded", "gone/reward"],

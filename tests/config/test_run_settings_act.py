@@ -1,4 +1,4 @@
-"""Every setting of data, evaluation and the run folder acts."""
+"""Every setting of data, evaluation and the run folder has an effect."""
 
 from __future__ import annotations
 

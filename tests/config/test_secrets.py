@@ -1,4 +1,4 @@
-"""Keys and passwords are named, never stored or printed; an HTTP call ends in time, and goes where it was sent."""
+"""Keys and passwords are given by variable name, never stored or printed; HTTP calls end in time, without redirects."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_variable_that_is_not_set_is_said_before_training(monkeypatch: pytest.
 
 
 class Server:
-    """A server that does with each request what a test says."""
+    """An HTTP server whose reaction to each request is set by the test."""
 
     def __init__(self) -> None:
         self.seen: list[Any] = []
@@ -187,7 +187,7 @@ def test_an_authorization_header_comes_from_the_environment(server: Server, monk
 
 @pytest.mark.parametrize("where", ["headers", "body", "chunks"])
 def test_an_answer_that_drips_ends_at_reward_timeout(server: Server, where: str) -> None:
-    """A byte from time to time starts a socket's time-out anew: only a deadline for the whole call ends it."""
+    """Each byte resets a socket's time-out, so only a deadline for the whole call ends it."""
     ended = threading.Event()
 
     def drip(handler: Any, _: Any) -> None:

@@ -1,4 +1,4 @@
-"""What stands beside a setting is complete, and everything that is made from it keeps what it says."""
+"""Every setting's declaration is complete, and everything derived from it agrees with it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ every_setting = pytest.mark.parametrize(("kind", "name"), ALL, ids=[f"{kind.__na
 
 
 def declared(kind: type[ModelSettings], name: str) -> tuple[Setting, Any]:
-    """What stands beside a setting, and its type without None and without the list around it."""
+    """The declaration of a setting, and its type without None and without the list around it."""
     hint = get_type_hints(kind)[name]
     if type(None) in get_args(hint):
         (hint,) = (arm for arm in get_args(hint) if arm is not type(None))
@@ -56,7 +56,7 @@ def beyond(limits: Limits) -> list[tuple[float, str]]:
     if limits.above is not None:
         numbers.append((limits.above, limits.words()))
     if limits.at_most is not None:
-        words = "2^63 - 1" if limits.at_most == LARGEST else limits.words()  # no computer's whole number comes first
+        words = "2^63 - 1" if limits.at_most == LARGEST else limits.words()  # the check for huge integers comes first
         numbers.append((limits.at_most * 2, words))
     if limits.below is not None:
         numbers.append((limits.below, limits.words()))
@@ -108,7 +108,7 @@ def test_help_shows_every_flag_under_the_heading_of_its_group(
     with pytest.raises(SystemExit):
         ppolm([command, "--help"])
     _, *parts = re.split(r"^(?:╭─)? ((?:[\w ]+ )?options)[ ─╮]*$", capsys.readouterr().out, flags=re.MULTILINE)
-    boxes = list(zip(parts[::2], parts[1::2], strict=True))  # with lines around them, where the output is UTF-8
+    boxes = list(zip(parts[::2], parts[1::2], strict=True))  # drawn with borders if the output is UTF-8
     flags = {title: set(re.findall(r"^[│ ] (?:-h, )?--([a-z][a-z-]*)", box, re.MULTILINE)) for title, box in boxes}
     own = {"help", "config", "resume"} | ({"estimate"} if command == "train" else set())
     expected = {"options": own}
@@ -144,7 +144,7 @@ def test_a_resumed_training_refuses_changes_of_all_that_is_fixed_and_of_nothing_
 
 @dataclass(frozen=True)
 class Extended(PPOConfig):
-    """A configuration of somebody else, with a field that is no ``setting``."""
+    """A user's configuration, with a field that is not a ``setting``."""
 
     note: str = "mine"
 

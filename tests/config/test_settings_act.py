@@ -1,4 +1,5 @@
-"""Every setting of PPOConfig acts. ``acts`` names the settings a test covers; one test finds any that has none."""
+"""Every setting of PPOConfig has an effect. ``acts`` names the settings that a test covers; one test checks that all
+are covered."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ def differ(one: list[Tensor], other: list[Tensor]) -> bool:
     )
 
 
-# A value for each setting that changes the numbers of training, and what has to hold besides for it to matter.
+# For each setting: a value that changes the numbers of training, and other settings needed for it to matter.
 CHANGES: dict[str, tuple[Any, dict[str, Any]]] = {
     "lora_r": (8, {}),
     "lora_alpha": (64, {}),
@@ -103,7 +104,7 @@ COVERED.update({"reward_std_penalty"})  # tests/models/test_reward_ensemble.py
 
 
 UNCHANGED: dict[str, Any] = {}
-"""What training gives without a change, by all that is set beside it: many settings share it."""
+"""Baseline results by the other settings they were computed with, since many settings share a baseline."""
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -240,7 +241,7 @@ def test_every_setting_has_a_test_that_it_acts() -> None:
 
 
 def test_metrics_of_a_step_are_its_own(make_config: MakeConfig) -> None:
-    """A step whose updates were all skipped, or which trains no policy, repeats no number of the step before."""
+    """A step whose updates were all skipped, or that trains no policy, does not repeat numbers of the previous step."""
     trainer = PPOTrainer(make_config(max_skipped_updates=1000), reward=spread)
     trainer.ppo_step(PROMPTS[:4])
     trainer.advantage_comp = AdvantageComp(math.nan, 0.95)

@@ -1,4 +1,4 @@
-"""Settings files and flags of any content end in one short sentence."""
+"""Settings files and flags with arbitrary content give one short error message."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     ("text", "expected"),
     [
         (BOMB, "an alias"),
-        ("gamma: 0.9\nlam: 0.9\ngamma: 0.8\n", "'gamma' is there twice .line 3"),
+        ("gamma: 0.9\nlam: 0.9\ngamma: 0.8\n", "'gamma' is set twice .line 3"),
         ("reward: " + "[" * 5000, "nested more than"),
         ("seed: " + "9" * 5000, "not valid YAML"),
         ("run_name: 2024-13-45\n", "not valid YAML"),

@@ -1,4 +1,4 @@
-"""No setting is accepted that cannot act; what older runs stored still loads."""
+"""A setting that would have no effect is refused; what older runs stored still loads."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_a_sweep_that_would_hold_no_prompts_out_is_refused_before_it_trains(
 def test_a_sweep_whose_prompts_are_too_long_to_hold_any_out_is_refused_before_it_trains(
     make_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Six prompts would hold one out, but three of them are left out first."""
+    """One of six prompts would be held out, but three of them are skipped first."""
     monkeypatch.setattr(PPOTrainer, "train", None)
     (tmp_path / "p.txt").write_text("\n".join([*PROMPTS[:3], *(f"{number} " + "long " * 100 for number in range(3))]))
     config = make_config(prompts=str(tmp_path / "p.txt"), reward=("tests.conftest:spread",), judge="gold")

@@ -1,4 +1,4 @@
-"""Rows for the check of data, and their report."""
+"""Rows for tests of ``ppolm data check``, and their report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows in text and in chat, and the examples they are."""
+"""Rows in text and chat form, and the examples they become."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def said(text: str) -> list[dict[str, str]]:
 
 
 def bare(example: Example) -> Example:
-    """Without the columns that a reward function would get, which depend on the file format."""
+    """The example without the columns for the reward function, which depend on the file format."""
     if isinstance(example, Prompt):
         return Prompt(example.content)
     return dataclasses.replace(example, prompt=Prompt(example.prompt.content))

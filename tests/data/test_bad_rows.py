@@ -1,4 +1,4 @@
-"""Every kind of bad row is told with its file, line and reason, and spoils no other."""
+"""Every kind of bad row is reported with its file, line and reason, and affects no other row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CSV files: rows that cannot be told apart are never guessed, nor silently lost, nor trained on as something else."""
+"""CSV files: ambiguous rows are never guessed, silently lost, or trained on as something else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The check of data: every number of hand-made rows."""
+"""The data check: every number, on hand-made rows."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_lengths_are_in_words_with_median_high_end_and_maximum() -> None:
 def test_duplicates_conflicts_and_repeated_prompts() -> None:
     found = report(
         pair("p", "a", "b"),
-        pair("p", "a", " b "),  # again, white space aside
+        pair("p", "a", " b "),  # the same, apart from white space
         pair("p", "b", "a"),  # the opposite
         pair("p", "a", "b", tie=True),  # no contradiction
         pair("q", "b", "a"),  # another prompt

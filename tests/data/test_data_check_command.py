@@ -1,4 +1,4 @@
-"""``ppolm data check``: what a user reads, here and on the page."""
+"""``ppolm data check``: its output, and the examples in docs/data-formats.md."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Check = Callable[..., Any]
 
 @pytest.fixture
 def check(capsys: pytest.CaptureFixture[str]) -> Check:
-    """Run the command; its status, its output (parsed, if it is JSON) and its error line."""
+    """Run the command; returns its status, its output (parsed if it is JSON) and its error line."""
 
     def run(*arguments: str) -> tuple[int, Any, str]:
         capsys.readouterr()

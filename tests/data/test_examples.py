@@ -1,4 +1,4 @@
-"""Every form of an example, as text and as chat."""
+"""Every kind of example, as text and as chat."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROMPTS = pytest.mark.parametrize("prompt", [TEXT, CHAT], ids=["text", "chat"])
 
 
 def in_form(prompt: Any, text: str) -> Any:
-    """An answer in the form of its prompt."""
+    """An answer in the same form (text or chat) as its prompt."""
     return text if isinstance(prompt, str) else said(text)
 
 

@@ -1,4 +1,4 @@
-"""The same examples from lines, CSV, Parquet, JSON arrays and datasets."""
+"""The same examples from JSONL, CSV, Parquet, JSON arrays and datasets."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_json_array_is_read_item_by_item(tmp_path: Path) -> None:
     good, bad = try_rows(str(path), "train", as_example)
     assert [bare(found) for found in good] == [example(PAIR)]
     assert [str(error).split(",")[1] for error in bad] == [" item 2", " item 3"]
-    path.write_text("\n".join(map(json.dumps, (PAIR, RATED))))  # lines, whatever the name says
+    path.write_text("\n".join(map(json.dumps, (PAIR, RATED))))  # JSON lines, in spite of the name
     assert len(load_judgements(str(path))) == 2
 
 
@@ -133,7 +133,7 @@ Form = Callable[[str], Any]
 
 
 def rows_in(prompt: Form, answer: Form) -> st.SearchStrategy[dict[str, Any]]:
-    """Rows of all kinds, with texts put into a form."""
+    """Rows of all kinds, with their texts converted by ``prompt`` and ``answer``."""
     some = {"prompt": texts.map(prompt)}
     rated = some | {"completion": texts.map(answer)}
     judge = {"confidence": weights, "annotator": texts}

@@ -1,4 +1,4 @@
-"""No prompt is both trained on and evaluated on: for every shape of data, in every command, whatever is given."""
+"""No prompt is both trained on and evaluated on, for every data format and every command."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SETTINGS: dict[str, Any] = {"lora_r": 2, "device": "cpu", "threads": 1}
 
 
 class FitsAll:
-    """A generator for which every prompt has room: splitting needs no model."""
+    """A stand-in for the generator in which every prompt fits, since splitting needs no model."""
 
     def fits(self, ids: Any) -> bool:  # noqa: ARG002
         return True
@@ -55,8 +55,8 @@ def keys(prompts: list[Prompt]) -> set[bytes]:
 def test_ppo_holds_out_prompts_not_rows(name: str, tmp_path: Path) -> None:
     schedule = plan(list(load_prompts(str(write(tmp_path / "rows.jsonl", rows_of(name, PROMPTS))))))
     assert not keys(schedule.train) & keys(schedule.held_out)
-    assert len(schedule.train) + len(schedule.held_out) == PROMPTS  # each once, although each has two rows
-    assert len(schedule.held_out) == 10  # a tenth would be 4, too few to tell anything: a quarter
+    assert len(schedule.train) + len(schedule.held_out) == PROMPTS  # each prompt once, although it has two rows
+    assert len(schedule.held_out) == 10  # a tenth would be 4, too few to show anything, so a quarter
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -118,7 +118,7 @@ def test_a_run_keeps_who_was_held_out_and_eval_uses_it_whatever_the_file_holds_l
     assert len(held_out) == 6
     assert all(prompt.columns["reference"] == "blue" for prompt in held_out)
     assert read_trained_on(results.run_dir) == keys(load_prompts(str(path))) - keys(held_out)
-    assert "6 responses to 6 different prompts each" in results.summary()
+    assert "6 responses to 6 different prompts per evaluation" in results.summary()
     write(path, [{"prompt": "One more:"}, *rows])
     flags = ["eval", str(results.run_dir), "--reward", "tests.conftest:spread", "--json"]
     assert run(flags) == 0
@@ -148,7 +148,7 @@ def test_reward_training_validates_on_other_prompts_also_where_they_are_cut(
 
 
 def test_prompts_that_become_the_same_when_cut_stay_apart_and_the_same_ones_together(model_folder: Path) -> None:
-    """Grouped by what was cut, rows of one prompt with answers of different lengths would be different prompts."""
+    """If rows were grouped after cutting, one prompt with answers of different lengths would count as several."""
     config = SFTConfig(model_name=str(model_folder), **SETTINGS, long_rows="cut", max_tokens=60, eval_fraction=0.3)
     rows = [
         Demonstration(Prompt(f"{i} " + "long " * 20), " yes" * (1 + again)) for i in range(12) for again in range(4)
@@ -172,7 +172,7 @@ def test_sft_validates_on_other_prompts_also_where_they_are_cut(
 def test_demonstrations_given_to_validate_with_are_left_out_of_the_training(
     name: str, model_folder: Path, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    """By their prompt: the answers of the two sides differ."""
+    """Matched by prompt: the answers on the two sides differ."""
     every = load_demonstrations(str(write(tmp_path / "rows.jsonl", rows_of(name, PROMPTS))))
     config = SFTConfig(model_name=str(model_folder), **SETTINGS)
     trainer = SFTTrainer(config, every[::2], every[1:20:2])
@@ -189,7 +189,7 @@ def test_an_answer_that_was_judged_bad_is_no_demonstration(tmp_path: Path) -> No
         load_demonstrations(str(path))
     assert [row.completion for row in load_demonstrations(str(path), skip_bad=True)] == ["Blue.", "Blue."]
     other = write(tmp_path / "topics.jsonl", [{"prompt": "a", "completion": "b", "label": "sports"}])
-    assert len(load_demonstrations(str(other))) == 1  # a column of that name may mean anything else
+    assert len(load_demonstrations(str(other))) == 1  # a column of that name may mean something else
 
 
 def test_rows_given_to_validate_with_are_left_out_of_the_training(

@@ -24,7 +24,7 @@ ROWS: list[dict[str, Any]] = [
     {"prompt": "What is a cat?", "answer": "an animal", "level": 1},
     {"prompt": 'Say "héllo",\nplease ☕', "answer": "héllo", "level": 2},
 ]
-ROWS_ALL_TEXT = [{**row, "level": str(row["level"])} for row in ROWS]  # CSV knows nothing but text
+ROWS_ALL_TEXT = [{**row, "level": str(row["level"])} for row in ROWS]  # CSV has only text
 
 
 def write_jsonl(path: Path, rows: list[Any]) -> None:

@@ -1,4 +1,4 @@
-"""What a prompt may be, and errors that name the one that is not."""
+"""Valid prompts, and errors that name the invalid one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROWS: list[dict[str, Any]] = [
     {"prompt": "What is a cat?", "answer": "an animal", "level": 1},
     {"prompt": 'Say "héllo",\nplease ☕', "answer": "héllo", "level": 2},
 ]
-ROWS_ALL_TEXT = [{**row, "level": str(row["level"])} for row in ROWS]  # CSV knows nothing but text
+ROWS_ALL_TEXT = [{**row, "level": str(row["level"])} for row in ROWS]  # CSV has only text
 
 
 # ---- prompts given in Python ----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The shapes of public data sets become our columns, the same for every command."""
+"""Rows of public datasets are converted to our columns, in the same way for every command."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_a_folder_of_data_has_configurations_and_splits(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_everything_is_no_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A home folder has hundreds of thousands of files: the library would look at each, many times."""
+    """A home folder has hundreds of thousands of files, and the library would scan each of them many times."""
     monkeypatch.setenv("HOME", str(tmp_path))
     for part in ("mail", ".cache"):
         (tmp_path / part / "old").mkdir(parents=True)

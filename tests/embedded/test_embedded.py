@@ -1,4 +1,4 @@
-"""The embedded model: `embedded` is a model anywhere, its scores are those of its card, and it can be built again."""
+"""The embedded model: the name `embedded` works wherever a model is expected, and the model can be rebuilt."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def fingerprint(folder: Path) -> dict[str, str]:
 
 
 def test_building_twice_gives_the_same_bytes(tmp_path: Path) -> None:
-    """The same script at a small size; `make embedded` at full size is recorded in docs/embedded-world.md."""
+    """Runs the build script at a small size; docs/embedded-world.md records `make embedded` at full size."""
     small = Sizes(demonstrations=128, preferences=64, held_out=32, width=32, layers=1, measured=16)
     threads = torch.get_num_threads()
     for name in ("one", "two"):

@@ -1,4 +1,4 @@
-"""The embedded model scores what its card says."""
+"""The embedded model's scores match its model card."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_the_card_says_what_the_weights_score(scores: dict[str, dict[str, float]
     text = (FOLDER / "README.md").read_text(encoding="utf-8")
     for name, value in scores["sampled"].items():
         (row,) = re.findall(rf"^\| {re.escape(name)} \| ([\d.]+) \| ([\d.]+) \|$", text, re.MULTILINE)
-        # Sums of floats may fall differently on another machine and tip a few samples.
+        # Rounding may differ on another machine and change a few samples.
         assert float(row[0]) == pytest.approx(value, abs=0.03)
         assert float(row[1]) == pytest.approx(scores["greedy"][name], abs=0.03)
     for name, value in scores["accuracy"].items():

@@ -1,4 +1,4 @@
-"""The gold judge gives each virtue and each fault its stated weight."""
+"""The gold judge gives each merit and each fault its documented weight."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_embedded_is_a_name_for_prompts_demonstrations_and_preferences(split: st
 def test_people_contradict_the_judge_in_as_many_preferences_as_the_noise_says() -> None:
     rows = [row for row in load_judgements("embedded") if isinstance(row, Preference)]
     assert len(rows) == COUNTS["train"]
-    rows = rows[::2]  # the others are made pairs, whose better side is known
+    rows = rows[::2]  # the others are constructed pairs, whose better side is known
     posts = [str(row.prompt.content) for row in rows]
     differences = [gold(post, row.chosen) - gold(post, row.rejected) for post, row in zip(posts, rows, strict=True)]
     clear = [difference for difference in differences if abs(difference) > 1e-9]

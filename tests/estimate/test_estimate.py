@@ -1,4 +1,4 @@
-"""What a run will take is known before it starts."""
+"""Memory and operations of a run are estimated before it starts."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_the_command_prints_it_and_writes_nothing(tmp_path: Path, capsys: pytest
 
 
 def test_the_estimate_is_within_a_quarter_of_the_measured_peak() -> None:
-    """In a process of its own, and large enough that what is estimated outweighs the program itself."""
+    """Measured in a separate process, with a model large enough to outweigh the program itself."""
     flags = "--shape small --shortest 300 --longest 300 --response 12 --batch 16 --epochs 1 --steps 1 --threads 1"
     answer = subprocess.run(
         [sys.executable, "-m", "bench.ours", *flags.split(), "--microbatch-tokens", "12000"],

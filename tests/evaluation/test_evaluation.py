@@ -1,4 +1,4 @@
-"""The Evaluator's numbers and its verdict."""
+"""The Evaluator's metrics and its verdict."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_text_metrics_match_hand_counts() -> None:
 @pytest.mark.parametrize(
     ("text", "reference", "rouge_1", "rouge_l_score"),
     [
-        # figures of the rouge-score 0.1.2 package, without stemming
+        # from the rouge-score 0.1.2 package, without stemming
         ("the cat sat on the mat", "the cat was on the mat", 0.833333, 0.833333),
         ("police killed the gunman", "the gunman killed police", 1.0, 0.5),
         ("A quick, brown fox!", "the quick brown dog jumps", 0.444444, 0.444444),

@@ -1,4 +1,4 @@
-"""The alarm: a judge that falls from its best while the reward does not, and nothing else, is over-optimisation."""
+"""The alarm: over-optimisation is a judge that falls from its best while the reward does not, and nothing else."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ ASKED: list[int] = []
 
 
 def fading(prompts: list[str], responses: list[str]) -> list[float]:
-    """A judge that thinks less of everything each time it is asked."""
+    """A judge whose scores fall with every call."""
     ASKED.append(len(responses))
     return [1.0 - 0.3 * len(ASKED) + 0.01 * (i % 2) for i in range(len(responses))]
 
 
 def rising(prompts: list[str], responses: list[str]) -> list[float]:
-    """A reward that grows with the judge's age and still differs between responses."""
+    """A reward that rises with every call of the judge, and still differs between responses."""
     return [len(ASKED) + score for score in spread(prompts, responses)]
 
 

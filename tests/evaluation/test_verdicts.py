@@ -15,7 +15,7 @@ from ppolm.measures.intervals import mean_error
 
 Array = npt.NDArray[np.float64]
 Scores = Callable[[int, Array, np.random.Generator], Array]
-"""Rewards of the responses of an evaluation, given its number and how easy each prompt is."""
+"""Rewards of the responses in an evaluation, given its number and how easy each prompt is."""
 HEALTHY = {
     "kl_per_token": 0.05,
     "entropy": 2.0,
@@ -37,7 +37,7 @@ def constructed(
     judge_scores: Scores | None = None,
     **changes: Callable[[int], float],
 ) -> list[dict[str, float]]:
-    """A run of so many evaluations on prompts with so many rows each; ``changes`` are its other numbers over time."""
+    """The evaluations of a run on ``prompts`` prompts with ``rows`` rows each; ``changes`` set other metrics."""
     random = np.random.default_rng(seed)
     easy = np.repeat(random.normal(size=prompts), rows)
     clusters = np.repeat(np.arange(prompts), rows)
@@ -80,7 +80,7 @@ def test_a_real_gain_is_an_improvement_with_its_interval() -> None:
 
 
 def test_noise_alone_is_hardly_ever_an_improvement() -> None:
-    """Ten evaluations, of which the best is chosen: the interval knows that it was chosen."""
+    """The best of ten evaluations is chosen, and the interval is corrected for that."""
     found = [verdict(constructed(noise, evaluations=11, seed=seed))[0] for seed in range(400)]
     assert set(found) <= {"unclear", "unchanged", "improved"}
     assert found.count("improved") <= 0.05 * len(found)

@@ -1,4 +1,4 @@
-"""Agreement statistics are those of the literature, and say nothing where there is nothing to say."""
+"""Agreement statistics match the literature, and are None where they are undefined."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_duplicates_changes_of_mind_and_conflicts_are_told_apart() -> None:
             rate("c", 1, "ann"),
             rate("c", 2, "ben"),  # a conflict
             rate("d", 1, None),
-            rate("d", 1, None),  # nobody knows whose: no duplicate
+            rate("d", 1, None),  # unknown annotators: not a duplicate
         )
     )["scores"]
     assert (summary.judgements, summary.items) == (9, 4)
@@ -133,7 +133,7 @@ def test_duplicates_changes_of_mind_and_conflicts_are_told_apart() -> None:
 
 
 def test_agreement_on_comparisons_does_not_depend_on_which_side_came_first() -> None:
-    """Two annotators agree on eight pairs and differ on two; chance agreement of two sides is about one half."""
+    """Two annotators agree on eight pairs and differ on two; with two sides, chance agreement is about one half."""
     judged = []
     for number in range(10):
         prompt = Prompt(f"prompt {number}")
@@ -153,4 +153,4 @@ def test_too_little_overlap_gives_no_number() -> None:
     assert (summary["scores"].overlap, summary["scores"].alpha) == (1, None)
     assert summary["scores"].pairs[0].kappa is None
     thumbs = summarise(records(*(Thumb(Prompt(p), "x", True, annotator=n) for p in "ab" for n in ("ann", "ben"))))
-    assert (thumbs["thumbs"].overlap, thumbs["thumbs"].alpha) == (2, None)  # no verdict differs
+    assert (thumbs["thumbs"].overlap, thumbs["thumbs"].alpha) == (2, None)  # all verdicts are the same

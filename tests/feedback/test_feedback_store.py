@@ -1,4 +1,4 @@
-"""The store loses no judgement, doubles none, finds each again, and harms no file that is not its own."""
+"""The store neither loses nor duplicates judgements, finds each again, and leaves other files alone."""
 
 from __future__ import annotations
 
@@ -7,48 +7,24 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import text
 
 from ppolm.data.examples import Preference, Rating, Thumb
 from ppolm.data.prompts import Prompt
 from ppolm.errors import FeedbackError
 from ppolm.feedback import transactions
-from ppolm.feedback.connection import store_url
 from ppolm.feedback.record import Queued, Record, Source, response_id
 from ppolm.feedback.store import FeedbackStore
 from tests.conftest import ROOT
 from tests.feedback_writers import JUDGEMENTS, PROCESSES, THREADS
-from tests.postgres_server import running_server
 
 CHAT = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Wer bist du? ☕"}]
 CAT = Prompt("What is a cat?")
 NOON = datetime(2026, 5, 1, 12, tzinfo=timezone.utc)
-
-
-@pytest.fixture(scope="module")
-def postgres_url() -> Iterator[str]:
-    """A real server, if there is one."""
-    with running_server() as url:
-        yield url
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """A place for an empty store, in either database."""
-    if request.param == "sqlite":
-        yield str(tmp_path / "feedback.db")
-        return
-    url = request.getfixturevalue("postgres_url")
-    yield url
-    engine = create_engine(store_url(url))
-    with engine.begin() as connection:
-        connection.execute(text("DROP SCHEMA public CASCADE; CREATE SCHEMA public"))
-    engine.dispose()
 
 
 def test_every_kind_is_read_back_as_it_was_stored(place: str) -> None:
@@ -90,12 +66,14 @@ def test_response_is_found_by_its_prompt_and_text(place: str) -> None:
     store = FeedbackStore(place)
     first = Record(Rating(CAT, "An animal.", 4.0, annotator="ann"), time=NOON)
     second = Record(Thumb(CAT, "An animal.", True, annotator="ben"), time=NOON + timedelta(1))
-    others = [Record(Rating(Prompt("Else?"), "An animal.", 1.0)), Record(Preference(CAT, "An animal.", "A car."))]
-    store.add([first, second, *others])
+    compared = Record(Preference(CAT, "An animal.", "A car."), time=NOON + timedelta(2))
+    store.add([first, second, compared, Record(Rating(Prompt("Else?"), "An animal.", 1.0))])
     ids = [response_id(CAT.content, text) for text in ("An animal.", "A car.", "An animal. ")]
     found = store.verdicts(ids)
-    assert list(found) == ids[:1]
-    assert sorted(found[ids[0]], key=lambda record: record.time) == [first, second]
+    assert list(found) == ids[:2]
+    assert sorted(found[ids[0]], key=lambda record: record.time) == [first, second, compared]
+    assert found[ids[1]] == [compared]
+    assert store.judged(ids) == set(ids[:2])
     messages_of_parquet = [{**message, "name": None} for message in CHAT]
     assert response_id(messages_of_parquet, "x") == response_id(CHAT, "x")
 
@@ -106,13 +84,16 @@ def test_queue_holds_each_response_once_until_it_is_judged(place: str) -> None:
     store.ask([one, two, Queued("a?", "x")])
     store.ask([Queued("a?", "x", Source("another run"))])
     assert store.waiting() == [one, two]
-    store.add([Record(Preference(Prompt("a?"), "x", "z"))])
-    assert store.waiting() == [one, two]  # a comparison is no score
+    compared = Record(Preference(Prompt("a?"), "z", "x"))
+    store.add([compared])
+    assert store.waiting() == [two]  # a comparison says something of both sides
+    store.remove(compared)
+    assert store.waiting() == [one, two]
     thumb = Record(Thumb(Prompt("a?"), "x", True))
     store.add([thumb])
     assert store.waiting() == [two]
     store.ask([one])
-    assert store.waiting() == [two]  # it is judged, asking again changes nothing
+    assert store.waiting() == [two]  # already judged, so asking again changes nothing
     store.remove(thumb)
     assert store.waiting() == [one, two]
 
@@ -128,7 +109,7 @@ def test_scale_of_scores(place: str) -> None:
 
 
 def test_two_hundred_writers_at_once_lose_and_double_nothing(place: str) -> None:
-    """8 processes with 25 threads each; the store does not exist before they come, and each sends everything twice."""
+    """8 processes with 25 threads each, starting without a store; each thread sends every judgement twice."""
     command = [sys.executable, "-m", "tests.feedback_writers", place]
     done = subprocess.run(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 0, done.stderr
@@ -199,7 +180,7 @@ def test_folders_missing_folders_and_unwritable_places_are_errors_that_name_them
     assert f"{tmp_path} is a folder. Give a file, such as {tmp_path / 'feedback.db'}" in error_of(tmp_path)
     assert f"there is no folder {tmp_path / 'absent'}" in error_of(tmp_path / "absent" / "feedback.db")
     assert "empty name" in error_of(" ")
-    if Path("/proc/self").is_dir():  # nobody, not even root, can make a file there
+    if Path("/proc/self").is_dir():  # nobody, not even root, can create a file there
         assert "cannot be used: unable to open database file" in error_of("/proc/self/feedback.db")
 
 
@@ -212,7 +193,7 @@ def test_store_of_a_newer_ppolm_is_refused(place: str) -> None:
     store = FeedbackStore(place)
     with store.engine.connect().execution_options(writes=True) as connection, connection.begin():
         connection.execute(text("UPDATE feedback_schema SET version = 99"))
-    assert "made by a newer ppolm (its schema is 99, this ppolm knows 1). Upgrade ppolm." in error_of(place)
+    assert "made by a newer ppolm (its schema is 99, this ppolm knows 2). Upgrade ppolm." in error_of(place)
 
 
 def test_store_that_stays_locked_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Several judgements of the same thing become what a rule says."""
+"""Several judgements of the same item are combined by each rule."""
 
 from __future__ import annotations
 

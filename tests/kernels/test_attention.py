@@ -1,4 +1,4 @@
-"""Query heads that share keys and values give the library's numbers, without copies."""
+"""Query heads that share keys and values give the library's results, without copies."""
 
 from __future__ import annotations
 

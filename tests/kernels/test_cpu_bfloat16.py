@@ -1,4 +1,4 @@
-"""bfloat16 on the CPU works or falls back, and never ends the process."""
+"""bfloat16 on the CPU works or falls back, and never crashes the process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="th
 
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """As in a new process: nothing tried yet. Flags and environment are put back."""
+    """As in a new process: nothing tried yet. Flags and environment are restored afterwards."""
     enabled = torch.backends.mkldnn.is_available() and torch._C._get_mkldnn_enabled()
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", os.environ.get("ONEDNN_MAX_CPU_ISA", ""))
     cpu_bfloat16.make_bfloat16_safe.cache_clear()

@@ -1,4 +1,4 @@
-"""A model is computed with as many threads as pay."""
+"""A model uses as many threads as pay off."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_wider_model_has_more_threads_as_far_as_there_are(
 def test_what_one_model_was_given_does_not_decide_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(cpu_threads, "available", cpu_threads.functools.cache(torch.get_num_threads))
-    torch.set_num_threads(4)  # what torch takes for right
+    torch.set_num_threads(4)  # as torch itself would choose
     use_threads(1, 1024)
     use_threads(None, 1024)
     assert torch.get_num_threads() == 4

@@ -1,4 +1,4 @@
-"""Beside busy programs threads spin for a moment only, on a quiet machine for long; the numbers stay the same."""
+"""Beside busy programs threads spin only briefly, on an idle machine for long; the results stay the same."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def threads_here() -> set[str]:
 
 
 def end_sometime(threads: set[str]) -> bool:
-    """Whether they do: threads end when the system finds the time."""
+    """Whether the threads end within a minute: the system may not get to it at once."""
     limit = time.monotonic() + 60
     while threads & threads_here() and time.monotonic() < limit:
         time.sleep(0.01)
@@ -44,7 +44,7 @@ def end_sometime(threads: set[str]) -> bool:
 @needs_libgomp
 def test_a_crowd_gathers_goes_home_and_changes_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
     assert LIBRARY is not None
-    monkeypatch.setattr(cpu_waiting, "gather", Mock())  # a watch that an earlier test began gathers none meanwhile
+    monkeypatch.setattr(cpu_waiting, "gather", Mock())  # a watcher started by an earlier test must not gather any
     matrix = torch.randn(512, 512, generator=torch.Generator().manual_seed(0))
     product = matrix @ matrix
     before = threads_here()
@@ -119,7 +119,7 @@ def test_a_crowd_is_just_large_enough_and_where_it_would_be_huge_there_is_none(
 
 @needs_libgomp
 def test_where_threads_cannot_be_started_there_is_no_crowd(monkeypatch: pytest.MonkeyPatch) -> None:
-    """libgomp would end the program."""
+    """libgomp would terminate the program."""
     monkeypatch.setattr(cpu_waiting, "Crowd", lambda *_: pytest.fail("gathered"))
     before = threading.active_count()
     start, started = threading.Thread.start, list[threading.Thread]()

@@ -1,4 +1,4 @@
-"""Layers that are made ready for sampling give the numbers of the layers they stand for, and leave these alone."""
+"""Layers prepared for sampling give the outputs of the layers they replace, and leave those unchanged."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.tiny_models import make_model_folder
 
 
 def moved(make_config: Callable[..., PPOConfig], dtype: str) -> Models:
-    """Models whose policy is no longer the base."""
+    """Models whose policy differs from the base."""
     models = setup_models(make_config(dtype=dtype))
     torch.manual_seed(0)
     with torch.no_grad():
@@ -104,7 +104,7 @@ def test_sampling_with_ready_layers_draws_the_same_and_leaves_base_and_adapters_
         if dtype == "float32":
             assert one.token_ids == other.token_ids
             assert one.logprobs == near(other.logprobs)
-        else:  # another order of sums: a draw may differ, the first token comes from the prompt
+        else:  # sums in another order: a draw may differ, but the first token comes from the prompt
             assert one.token_ids[0] == other.token_ids[0]
             assert one.logprobs[0] == other.logprobs[0]
     for name, value in setup.causal_lm.state_dict().items():

@@ -1,4 +1,4 @@
-"""A block in fewer steps, and the last one only where it is wanted, gives the library's own numbers and gradients."""
+"""Fused blocks, the last one computed only where needed, give the library's own outputs and gradients."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.conftest import PROMPTS
 from tests.tiny_models import ARCHITECTURES, make_model_folder
 
 ALIKE = ("qwen3", "qwen2", "llama")
-"""Of the architectures under test, those whose blocks are of the common kind."""
+"""The architectures under test whose blocks are of the common kind."""
 
 
 def load(tmp_path: Path, architecture: str, **settings: Any) -> BaseModelSetup:
@@ -34,7 +34,7 @@ def load(tmp_path: Path, architecture: str, **settings: Any) -> BaseModelSetup:
 
 
 def unfuse(setup: BaseModelSetup) -> None:
-    """The library's own blocks again."""
+    """Restore the library's own blocks."""
     setup.last_block, setup.fused = None, False
     unfuse_blocks(find_blocks(setup.causal_lm)[1])
 
@@ -170,7 +170,7 @@ def test_gradients_in_bfloat16_are_those_of_float32_up_to_the_rounding_of_what_i
     exact, rough = (load(tmp_path, "qwen3", dtype=dtype) for dtype in ("float32", "bfloat16"))
     assert rough.state_dtype == torch.float32
     for mine, theirs in zip(exact.causal_lm.parameters(), rough.causal_lm.parameters(), strict=True):
-        mine.data.copy_(theirs)  # the same weights, those of bfloat16
+        mine.data.copy_(theirs)  # the same weights, as rounded to bfloat16
     states, grads = torch.randn(2, 10, 32), []
     for setup in (exact, rough):
         inputs = states.clone().requires_grad_()
@@ -202,7 +202,7 @@ def test_a_model_that_only_looks_the_same_is_found_out(tmp_path: Path, monkeypat
     blocks: Any = find_blocks(setup.causal_lm)[1]
     other = blocks[0].mlp.act_fn
     blocks[0].mlp.act_fn = nn.GELU()
-    assert fuse_blocks(setup.causal_lm, blocks) == "the same parts are put together in another way"
+    assert fuse_blocks(setup.causal_lm, blocks) == "blocks have the usual parts but compute something else"
     blocks[0].mlp.act_fn = other
     monkeypatch.setattr(blocks[1].self_attn, "use_rope", False, raising=False)
     assert fuse_blocks(setup.causal_lm, blocks) == "blocks are not all alike"

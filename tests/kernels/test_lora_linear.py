@@ -1,4 +1,4 @@
-"""LoRA as one operation gives PEFT's numbers and gradients, and PEFT's own code where it is more than s B A."""
+"""LoRA as one operation gives PEFT's outputs and gradients, and falls back to PEFT where it is more than s B A."""
 
 from __future__ import annotations
 

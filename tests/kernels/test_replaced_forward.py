@@ -1,4 +1,4 @@
-"""One module puts another ``forward`` on an object and takes it away again, whatever happens in between."""
+"""Only one module replaces ``forward`` on an instance, and removes it again whatever happens in between."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SOURCE = Path(ppolm.__file__).parent
 
 
 class InterruptedPassError(Exception):
-    """What a test raises in the middle of a pass."""
+    """Raised by a test in the middle of a pass."""
 
 
 def replaces_forward(node: ast.AST) -> bool:

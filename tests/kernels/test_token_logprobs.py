@@ -1,4 +1,4 @@
-"""Log-probabilities made in parts, and their gradients, are the plain ones."""
+"""Log-probabilities computed in parts, and their gradients, equal the plain ones."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_logprobs_made_tile_by_tile_and_their_gradients_equal_those_of_autograd(
         if matrix is not None:
             assert torch.equal(scored, logprob), "scoring and training must not differ in a bit"
     for plain, ours in zip(*answers, strict=True):
-        assert_rounding(plain, ours)  # autograd sums entropies of large logits
+        assert_rounding(plain, ours)  # the plain entropy is a difference of large numbers
 
 
 def test_the_gradient_of_a_nearly_certain_token_survives_bfloat16() -> None:

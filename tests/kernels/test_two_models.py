@@ -1,4 +1,4 @@
-"""Two models of different kinds in one process, used in turn and one inside the other, compute as each does alone."""
+"""Two models of different kinds in one process, used in turn or nested, compute what each computes alone."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def trainer(make_config: MakeConfig, kind: str) -> PPOTrainer:
 
 
 def steps(one: PPOTrainer, count: int) -> Iterator[list[Any]]:
-    """Everything that a PPO step gives, to the bit, one step at a time."""
+    """Everything that a PPO step gives, bit for bit, one step at a time."""
     for _ in range(count):
         step = one.ppo_step(PROMPTS[: one.config.prompts_per_step])
         columns = {name: value.tolist() for name, value in step["sa_pairs"].columns.items()}
@@ -55,7 +55,7 @@ def load(folder: Path, kind: str) -> BaseModelSetup:
 
 
 def pass_through(setup: BaseModelSetup) -> tuple[Tensor, Tensor]:
-    """Hidden states and logits of a few rows and of many."""
+    """Logits of many rows and of a few."""
     ids = torch.arange(3, 3 + 80).view(2, 40)
     states = setup.hidden_states(ids).flatten(0, 1)
     return setup.project(states), setup.project(states[:2])

@@ -1,4 +1,4 @@
-"""One base, four roles, on every architecture: what trains, what stays, what is saved."""
+"""One base, four roles, on every architecture: what trains, what stays frozen, what is saved."""
 
 from __future__ import annotations
 
@@ -254,7 +254,7 @@ def test_adapters_on_the_top_layers_leave_the_others_alone(name: str, tmp_path: 
 
 
 def test_all_linear_layers_of_the_top_blocks_are_adapted_where_blocks_differ(tmp_path: Path) -> None:
-    """Of an Lfm2 whose lower block is a convolution, the upper one attends."""
+    """An Lfm2 whose lower block is a convolution and whose upper block is attention."""
     folder = make_architecture("lfm2_moe", tmp_path / "model")
     config = PPOConfig(model_name=str(folder), device="cpu", lora_r=4, trainable_layers=1)
     models = setup_models(config)

@@ -1,4 +1,4 @@
-"""Ensembles of reward models: the mean, less what they disagree on."""
+"""Ensembles of reward models: the mean, minus a penalty for disagreement."""
 
 from __future__ import annotations
 

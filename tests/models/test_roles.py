@@ -1,4 +1,4 @@
-"""Every role computes through its own adapter, whoever was active before, and leaves the adapters as it found them."""
+"""Every role computes with its own adapter, whichever was active before, and leaves the adapters as it found them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SHAPES = [{}, {"trainable_layers": 1}, {"plain": True}]
 
 
 class FailedPassError(Exception):
-    """What a test raises in the middle of a pass."""
+    """Raised by a test in the middle of a pass."""
 
 
 @pytest.fixture(params=SHAPES, ids=["fused", "trunk", "plain"])
@@ -53,7 +53,7 @@ def make_models(request: pytest.FixtureRequest, make_config: MakeConfig, tmp_pat
 
 
 def scorers(models: Models) -> dict[str, Callable[[], Tensor]]:
-    """What each role computes, and by what."""
+    """Everything that the roles compute, as functions by name."""
     (batch,) = models.policy.microbatches(SEQUENCES, 10**6)
     prompts = [[3, 4, 5, 6], [7, 8]]
     uniforms = torch.rand(2, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -89,7 +89,7 @@ def layers(models: Models) -> list[Any]:
 
 
 def switches(models: Models) -> list[Any]:
-    """What PEFT's layers and all parameters say about who is active and who trains."""
+    """Which adapter is active in each of PEFT's layers, and which parameters require gradients."""
     state: list[Any] = [(layer.active_adapters, layer.disable_adapters) for layer in layers(models)]
     heads = [parameter for head in models.adapters.heads.values() for parameter in head.parameters()]
     return state + [value.requires_grad for value in (*models.adapters.model.parameters(), *heads)]
@@ -97,7 +97,7 @@ def switches(models: Models) -> list[Any]:
 
 @pytest.fixture
 def fresh(make_models: Callable[[], Models]) -> dict[str, Tensor]:
-    """What each role computes as the first thing after loading."""
+    """What each role computes right after loading."""
     return {name: scorers(make_models())[name]() for name in scorers(make_models())}
 
 
@@ -116,7 +116,7 @@ def test_in_any_order_each_role_gives_the_numbers_of_a_fresh_model(
 
 
 def inside(models: Models) -> Iterator[Any]:
-    """Every state that a role may be found in."""
+    """Contexts in which a role is already active, trainable or not."""
     assert models.reward is not None
     for role, trainable in [(models.policy, True), (models.policy, False), (models.sft, False), (models.value, True)]:
         yield role.active(trainable=trainable)
@@ -194,7 +194,7 @@ def test_gradients_reach_the_role_that_trains_and_no_other(make_models: Callable
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str | None, bool]]:
-    """Every walk through all layers."""
+    """Every switch of all layers: the adapter, and whether it is trainable."""
     made: list[tuple[str | None, bool]] = []
     switch = AdapterSet._switch
 

@@ -29,15 +29,15 @@ OWN: dict[str, Any] = {"spread": spread}
 
 
 class Counting:
-    """Stands in for a component: hands everything on, counts the calls of the methods of its protocol, and keeps the
-    count with the component's own state."""
+    """Wraps a component: forwards everything, counts calls of its protocol's methods, and stores the count with the
+    component's state."""
 
     def __init__(self, inner: Any, protocol: Any) -> None:
         self.inner, self.calls = inner, 0
         self.declared = {name for name in vars(protocol) if not name.startswith("_")} | {"state_dict"}
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("inner", "declared"):  # not there yet
+        if name in ("inner", "declared"):  # not set yet
             raise AttributeError(name)
         if name not in self.declared | {"load_state_dict"}:
             raise AttributeError(f"{name} is not in the protocol: nobody may ask a component for it")
@@ -100,7 +100,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def train(config: PPOConfig, name: str | None, resume: Path | None = None) -> tuple[Path, Any]:
-    """A run with one component replaced by one that counts, and that component."""
+    """A run with one component wrapped in ``Counting``, and the wrapper."""
     models, replaced = setup_models(config), dict[str, Any]()
     if name is not None:
         replaced[name] = Counting(original(name, config, models), PROTOCOLS[name])
@@ -111,7 +111,7 @@ def train(config: PPOConfig, name: str | None, resume: Path | None = None) -> tu
 
 @pytest.fixture(scope="module")
 def plain_numbers() -> dict[str, Any]:
-    """What the run gives with nothing replaced, once for all."""
+    """The metrics of the run with nothing replaced, computed once."""
     return {}
 
 
@@ -171,7 +171,7 @@ def test_a_copied_state_does_not_change_with_the_original() -> None:
     assert kept["deep"]["moments"].tolist() == kept["list"][1]["x"].tolist() == [0.0, 0.0]
 
 
-# ---- The stages that document 004 names -----------------------------------------------------------------------------
+# ---- The stages named in document 004 -------------------------------------------------------------------------------
 
 
 def test_the_stages_have_the_methods_of_the_documents(make_config: MakeConfig) -> None:

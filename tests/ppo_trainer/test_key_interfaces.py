@@ -1,4 +1,4 @@
-"""The nine Key Interfaces of the user's documents, under their names and signatures, on the trainer's own parts."""
+"""The nine Key Interfaces of the design documents, with their names and signatures, on the trainer's components."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ MakeConfig = Callable[..., PPOConfig]
 
 
 def plain_hidden(folder: str, ids: Tensor) -> Tensor:
-    """Last hidden states of one unpadded sequence from the plain library model."""
+    """Last hidden states of one unpadded sequence from the plain transformers model."""
     model = AutoModelForCausalLM.from_pretrained(folder).eval()
     with torch.no_grad():
         return model(ids[None], output_hidden_states=True).hidden_states[-1][0]
@@ -82,7 +82,7 @@ def test_parity_03_scores_do_not_depend_on_padding_or_batch_mates(make_config: M
     pairs, texts = trainer.sequence_generator.generate_sequences(
         [*PROMPTS, "A much longer prompt, so that all others need padding."]
     )
-    for budget in (1, 60, 100_000):  # each alone; some together; all together
+    for budget in (1, 60, 100_000):  # one, some, or all sequences per microbatch
         for name, model in (("policy", trainer.models.policy), ("sft", trainer.models.sft)):
             scores = model.logprobs(pairs.sequences, 1.0, budget)
             assert_rounding(scores, pairs.column("logprob_policy"), what=name)
@@ -133,7 +133,7 @@ class FixedEngine:
 
 def test_parity_05_training_sees_the_sampled_ids_never_reencoded_text(make_config: MakeConfig) -> None:
     trainer = PPOTrainer(make_config(), reward=spread)
-    # Bytes that are no valid UTF-8: decoding gives replacement characters, which encode to other tokens.
+    # Not valid UTF-8: decoding gives replacement characters, which encode to other tokens.
     sampled = [195, 130, 140, 3, 200]
     trainer.generator.engine = FixedEngine(sampled)
     results = trainer.ppo_step(PROMPTS[:2])
@@ -155,10 +155,10 @@ def test_parity_06_responses_are_cut_after_the_first_eos_scored_without_it_and_o
     letters = iter([40, 41, EOS, 42, 43, 44])
 
     def choose(logits: Tensor, uniforms: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
-        # The first row meets EOS at its third token; the second row never does.
+        # The first row ends with EOS at its third token; the second row never ends.
         return torch.tensor([next(letters), 45])[-len(logits) :], torch.zeros(len(logits))
 
-    trainer.generator.generate(PROMPTS[:1])  # tries the model out
+    trainer.generator.generate(PROMPTS[:1])  # runs the trials of the fast paths
     monkeypatch.setattr(slot_sampler, "choose_unchecked", choose)
     pairs = trainer.ppo_step(PROMPTS[:1] * 2)["sa_pairs"]
     assert [ids.tolist() for ids in pairs.per_sequence("action_id")] == [[40, 41, EOS], [45] * 6]

@@ -52,7 +52,7 @@ def test_parity_09_nothing_after_eos_contributes_to_anything(
 
 
 def full_loss(trainer: PPOTrainer, pairs: SAPairs) -> float:
-    """The policy loss of a table, with the policy put back as it was."""
+    """The policy loss of a table; the policy is restored afterwards."""
     before = {name: value.clone() for name, value in trainer.models.policy.parameters().items()}
     loss = trainer.model_trainer.train_step(pairs)[0]
     with torch.no_grad():

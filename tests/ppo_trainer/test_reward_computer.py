@@ -53,7 +53,7 @@ def test_weighted_sum_keeps_the_total(texts: list[GeneratedText]) -> None:
 
 
 def fails_on_no_idea(answer: Any) -> Function:
-    """A reward that is fine but for one response."""
+    """A reward that fails on one response only."""
 
     def score(_prompts: Sequence[str], responses: Sequence[str]) -> list[Any]:
         return [answer() if response == "no idea" else 1.0 for response in responses]
@@ -160,7 +160,7 @@ def test_of_several_rewards_the_one_that_never_works_is_named() -> None:
 
 @pytest.fixture
 def release() -> Iterator[threading.Event]:
-    """Lets whatever a test made wait go on once the test is over."""
+    """Releases waiting threads at the end of a test."""
     event = threading.Event()
     yield event
     event.set()

@@ -1,4 +1,4 @@
-"""Answers of known quality, judgements of them, and scorers whose faults are known."""
+"""Answers of known quality, judgements of them, and scorers with known faults."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def array(*values: float) -> np.ndarray[Any, np.dtype[np.float64]]:
 
 
 def text(quality: float, length: int, random: Random) -> str:
-    """Words in no order, and a number that says how good the answer is meant to be."""
+    """Random words, and a number that encodes the quality of the answer."""
     return f"{' '.join(random.choices(WORDS, k=length))} q{quality:.4f}."
 
 
@@ -34,7 +34,7 @@ def quality(answer: str) -> float:
 
 
 def pairs(count: int, longer: float | None = None, seed: int = 0, **fields: Any) -> list[Preference]:
-    """Pairs won by the better answer as Bradley-Terry has it, or by the longer with a probability."""
+    """Pairs won according to Bradley-Terry on quality, or by the longer answer with probability ``longer``."""
     random, rows = Random(seed), []
     for number in range(count):
         answers = [text(random.gauss(5.0, 1.5), random.randint(4, 30), random) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""The numbers of a readiness report by hand: of pairs, of length, of single answers and of edits."""
+"""The numbers of a readiness report, checked by hand: pairs, length, single answers and edits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_one_value_per_prompt_gives_the_interval_of_a_mean() -> None:
 def test_a_prompt_counts_for_as_many_pairs_as_it_has() -> None:
     interval = cluster_interval([1, 1, 1, 0], [7, 7, 7, 2])
     assert interval.mean == 0.75  # the mean of the prompts' means would be 0.5
-    assert interval.low < 0 < 1 < interval.high  # two prompts say nothing
+    assert interval.low < 0 < 1 < interval.high  # two prompts show nothing
 
 
 def test_pairs_that_repeat_a_prompt_are_no_further_evidence() -> None:
@@ -145,7 +145,7 @@ def test_matched_pairs_are_within_a_tenth_or_else_the_closest_quarter() -> None:
 
 
 def test_balancing_weights_by_hand() -> None:
-    longer = array(0, 1, 1, 1, -1)  # one stratum would have 3 of 4 longer winners; strata of one pair say nothing
+    longer = array(0, 1, 1, 1, -1)  # one stratum would have 3 of 4 longer winners; strata of one pair get weight 0
     assert balancing_weights(longer, array(0, 0.1, 0.2, 0.3, 0.4)).tolist() == [1, 0, 0, 0, 0]
     weights = balancing_weights(np.tile(array(1, 1, 1, -1), 5), np.repeat(array(0.1, 0.2, 0.3, 0.4, 0.5), 4))
     assert weights.tolist() == [0.5, 0.5, 0.5, 1.5] * 5
@@ -153,7 +153,7 @@ def test_balancing_weights_by_hand() -> None:
 
 @given(st.integers(0, 10_000), st.floats(0.2, 0.95), st.floats(0.1, 3.0))
 def test_whoever_knows_only_length_has_a_balanced_accuracy_of_a_half(seed: int, longer: float, power: float) -> None:
-    """Whatever the share of longer winners, and whatever rising function of length the score is."""
+    """For any share of longer winners, and any increasing function of length as the score."""
     rows = pairs(60, longer, seed)
     sides = zip(*(row.answers.values() for row in rows), strict=True)
     chosen, rejected = (array(*(len(words(text)) for text in side)) for side in sides)
@@ -163,7 +163,7 @@ def test_whoever_knows_only_length_has_a_balanced_accuracy_of_a_half(seed: int, 
 
 
 def test_a_noisy_length_counter_gains_nothing_where_large_differences_decide_more_often() -> None:
-    """Its mistakes are on close pairs, which are also those that the shorter answer wins."""
+    """Its mistakes are on pairs of close length, in which the shorter answer wins more often."""
     random = np.random.default_rng(0)
     first, second = random.integers(3, 40, size=(2, 4000))
     wins = random.random(4000) < 1 / (1 + np.exp(-(first - second) / 5))

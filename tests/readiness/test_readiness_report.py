@@ -1,4 +1,4 @@
-"""Every input gives a whole report, and every mistake in it is shown or named."""
+"""Every valid input gives a complete report, and every problem with the input is shown or named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reward models that learned the wrong thing, and what their readiness reports say of them."""
+"""Reward models that learned the wrong thing, and what their readiness reports say about them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ QUICK: dict[str, Any] = {"model_name": "embedded", "device": "cpu", "warmup_step
 
 
 def raw_scores(trainer: RewardTrainer) -> Callable[[Sequence[Any], Sequence[str]], list[float]]:
-    """Scores as training saw them: with the end of the answer, and before normalisation."""
+    """Scores as in training: with the end token of the answer, and before normalisation."""
     model = trainer.model
 
     def score(prompts: Sequence[Any], responses: Sequence[str]) -> list[float]:
@@ -37,7 +37,7 @@ def raw_scores(trainer: RewardTrainer) -> Callable[[Sequence[Any], Sequence[str]
 
 
 def length_pairs(count: int, random: Random) -> list[Preference]:
-    """Words in no order: nothing but their number tells the winner."""
+    """Random words, in which only their number determines the winner."""
 
     def text(length: int) -> str:
         return "".join(f" {word}" for word in random.choices(VOCABULARY, k=length))
@@ -71,7 +71,7 @@ def test_a_model_that_learned_random_labels_is_not_ready_because_it_guesses() ->
     ]
     rows, held_out = tossed[:48], tossed[128:]
     trainer = RewardTrainer(RewardConfig(**QUICK, learning_rate=1e-2, num_epochs=6, batch_size=16), rows, held_out[:16])
-    # Validated on its own rows, so that the weights it keeps are those that know the labels by heart.
+    # Validated on its own training rows, so that it keeps the weights that have memorised the labels.
     trainer.held_out = trainer.rows
     assert trainer.train()[-1]["accuracy"] > 0.85
     readiness = assess(held_out, raw_scores(trainer))

@@ -1,4 +1,4 @@
-"""Verdicts on scorers whose faults are known."""
+"""Verdicts on scorers with known faults."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_perfect_scorer_is_never_wrong() -> None:
     readiness = assess(rows, lambda _, responses: [10 * quality(response) for response in responses])
     assert readiness.accuracy is not None
     assert (readiness.accuracy.mean, readiness.accuracy.high) == (1.0, 1.0)
-    assert 0.98 < readiness.accuracy.low < 1.0  # hundreds of pairs are much, and still not all there are
+    assert 0.98 < readiness.accuracy.low < 1.0  # even hundreds of pairs do not prove an accuracy of 1
     assert readiness.mistakes == ()
     assert readiness.verdict == "ready", readiness_summary(readiness)
 

@@ -1,4 +1,4 @@
-"""A reward is found by its name, given what it asks for, and built as configured."""
+"""A reward function is found by name, gets the arguments it asks for, and is built as configured."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_function_is_found_in_a_module_of_the_current_folder(tmp_path: Path, mon
 
 @pytest.fixture
 def reward_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
-    """Writes a reward file, in a folder that is not importable otherwise."""
+    """Writes a reward file in a folder that is not on ``sys.path``."""
     monkeypatch.setattr(sys, "path", list(sys.path))
 
     def write(code: str, name: str = "my_reward.py") -> Path:

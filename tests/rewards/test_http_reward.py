@@ -1,4 +1,4 @@
-"""A reward behind an HTTP endpoint: JSON in, JSON out, retries with back-off, and clear errors."""
+"""A reward served over HTTP: JSON in, JSON out, retries with back-off, and clear errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.reward_cases import PROMPTS, RESPONSES
 
 
 class Endpoint:
-    """A real server on this machine that gives the prepared answers, one per request, and keeps the requests."""
+    """A local HTTP server that returns prepared answers, one per request, and records the requests."""
 
     def __init__(self) -> None:
         self.answers: list[tuple[int, bytes]] = []
@@ -111,7 +111,7 @@ def test_passing_fault_of_an_endpoint_is_retried(endpoint: Endpoint, passing: tu
 
 def test_back_off_doubles_from_one_retry_to_the_next(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
-    monkeypatch.setattr(http_reward, "time", SimpleNamespace(sleep=waits.append))  # other threads sleep, too
+    monkeypatch.setattr(http_reward, "time", SimpleNamespace(sleep=waits.append))  # only here: other threads sleep too
     monkeypatch.setattr(http_reward, "BACK_OFF", 0.5)
     endpoint.answers = [(503, b"")] * 3 + [GOOD]
     HTTPReward(endpoint.url, 30.0, retries=3)(PROMPTS, RESPONSES)
@@ -139,7 +139,7 @@ def test_endpoint_that_does_not_answer_in_time_is_retried_and_then_an_error(endp
         served_by(endpoint, timeout=0.1, retries=1).compute_rewards(PROMPTS, RESPONSES)
     deadline = time.monotonic() + 30
     while len(endpoint.requests) < 2 and time.monotonic() < deadline:
-        time.sleep(0.01)  # the client may have given up before the server came to read
+        time.sleep(0.01)  # the client may have given up before the server read the request
     assert len(endpoint.requests) == 2
 
 

@@ -1,4 +1,4 @@
-"""A user's function runs where it can use signals and connections, within its time, with the columns it can take."""
+"""A user's function runs in a thread where signals and connections work, within its time limit, with its columns."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_connection_that_was_made_at_import_works_in_every_call(
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no alarms here")
 def test_a_function_may_set_an_alarm_of_its_own() -> None:
     class SlowError(Exception):
-        """What the function's own alarm raises."""
+        """Raised by the function's own alarm."""
 
     def alarm(*_: Any) -> None:
         raise SlowError
@@ -87,7 +87,7 @@ def test_a_function_runs_in_the_thread_that_asks() -> None:
 
 
 LONG = 120
-"""Seconds that a call takes if nobody ends it: more than any machine is busy with something else."""
+"""Seconds that a call takes unless it is interrupted: longer than any delay on a busy machine."""
 
 
 def sleeps(prompts: list[str], responses: list[str]) -> list[float]:
@@ -195,10 +195,10 @@ def test_a_call_that_cannot_be_interrupted_is_named_while_it_is_waited_for(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(time_limit, "AGAIN", 0.05)
-    monkeypatch.setattr(time_limit._Limit, "_hear", lambda *_: None)  # as a library that does not ask Python
+    monkeypatch.setattr(time_limit._Limit, "_hear", lambda *_: None)  # like native code that does not return to Python
     with pytest.raises(RewardCallError, match="took longer"):
         call(lambda *_: time.sleep(0.5), timeout=0.05)
-    assert "Reward mine is over its 0.05 s and has not stopped yet" in caplog.text
+    assert "Reward mine has exceeded its limit of 0.05 s" in caplog.text
 
 
 @pytest.mark.skipif(time_limit.KNOCK is None, reason="no such signal here")
@@ -230,7 +230,7 @@ TITLES = ["a", "b", "c"]
 
 
 class Grader:
-    """A callable with parameter names of its own."""
+    """A callable object with its own parameter names."""
 
     def __call__(self, question: list[Any], reply: list[str], title: list[str]) -> Any:
         return question, reply, title
@@ -299,7 +299,7 @@ def test_a_column_reaches_no_parameter_that_takes_no_name() -> None:
 def test_an_interruption_while_python_clears_up_is_not_shown_and_comes_again(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An exception in a finaliser cannot be raised: Python prints it with a traceback and goes on."""
+    """An exception in a finaliser does not propagate: Python prints its traceback and continues."""
     monkeypatch.setattr(time_limit, "AGAIN", 0.05)
     before = sys.unraisablehook
 

@@ -1,4 +1,4 @@
-"""A reward that asks for a data column gets it, or says before the first step which column it misses."""
+"""A reward that requires a data column gets it, or reports the missing column before the first step."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_single_step_names_the_column_too(make_config: MakeConfig) -> None:
 
 
 def test_a_column_that_some_rows_have_is_none_in_a_batch_without_it(make_config: MakeConfig) -> None:
-    """Which rows share a batch is chance; it must not decide whether a run fails."""
+    """Which rows share a batch is random, and must not decide whether a run fails."""
     rows = [*ROWS, {"prompt": "One with it", "title": "Rain"}]
     results = PPOTrainer(make_config(eval_every=0, batch_size=1, minibatch_size=1), reward=with_title).train(rows)
     assert sorted(row["avg_reward"] for row in results.metrics) == [0.0] * 6 + [1.0]

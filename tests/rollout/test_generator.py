@@ -1,4 +1,4 @@
-"""Prompts in, responses that know their tokens out."""
+"""Prompts in, responses that carry their tokens out."""
 
 from __future__ import annotations
 

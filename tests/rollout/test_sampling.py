@@ -1,4 +1,4 @@
-"""Sampling: the distribution that is drawn from, the log-probability that is reported, and the engine around them."""
+"""Sampling: the distribution drawn from, the log-probability reported, and the engine around them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOGITS = torch.tensor([0.3, -1.2, 2.0, 0.9, -3.0, 1.4, 0.0, -0.4])
 
 
 def truncated(logits: Tensor, temperature: float, top_k: int, top_p: float) -> np.ndarray[Any, Any]:
-    """The probabilities that top-k, then top-p among those, leave; one token at a time."""
+    """The probabilities left by top-k, and then by top-p among those; one token at a time."""
     scaled = logits.double().numpy() / temperature
     order = np.argsort(-scaled)
     kept = list(order[: top_k or len(order)])
@@ -276,7 +276,7 @@ def test_every_eos_token_of_the_model_ends_a_response(models: Models) -> None:
 
 def test_generation_stops_once_all_responses_have_ended(models: Models) -> None:
     bias_logits(models, {EOS: 100.0})
-    models.policy.generate(encode(models, PROMPTS), Sampling(1), uniforms_for(len(PROMPTS), 1))  # tries the model out
+    models.policy.generate(encode(models, PROMPTS), Sampling(1), uniforms_for(len(PROMPTS), 1))  # warm-up
     calls: list[int] = []
     models.setup.causal_lm.get_output_embeddings().register_forward_hook(lambda *_: calls.append(1))
     models.policy.generate(encode(models, PROMPTS), Sampling(50), uniforms_for(len(PROMPTS), 50))

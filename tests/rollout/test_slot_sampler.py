@@ -1,4 +1,4 @@
-"""The fast sampler draws what the plain one draws, however prompts come, wait and leave."""
+"""The slot sampler draws what the plain one draws, however prompts enter, wait and leave."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_every_response_is_the_one_of_the_plain_sampler(architecture: str, rows:
 
 
 def count_forwards(sampler: SlotSampler, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Shapes of all inputs that the model gets."""
+    """Shapes of all inputs that the model receives."""
     shapes: list[tuple[int, int]] = []
     blocks = sampler.setup.blocks
 
@@ -173,7 +173,7 @@ def test_bfloat16_uses_the_fast_sampler_whatever_the_adapters_have_become(
     models = setup_models(make_config(dtype="bfloat16"))
     with torch.no_grad():
         for value in models.policy.parameters().values():
-            value.normal_(std=3)  # greedy tokens of such a policy differ with every rounding
+            value.normal_(std=3)  # for such a policy, any rounding changes greedy tokens
     monkeypatch.setattr("ppolm.rollout.samplers.sample_sequences", lambda *_: pytest.fail("the slow sampler"))
     assert len(models.policy.generate(prompts(), Sampling(NEW_TOKENS), uniforms())) == len(LENGTHS)
 

@@ -1,4 +1,4 @@
-"""Runs that are compared to the last bit: their settings, numbers and tensors."""
+"""Bit-for-bit comparison of runs: their settings, metrics and tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resuming an earlier checkpoint follows the new branch; the old one is in abandoned/, whatever crashes on the way."""
+"""Resuming an earlier checkpoint starts a new branch; the old one is kept in abandoned/, even after a crash."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def make_run(run: Path, copies: bool = True) -> Path:
             for part in ("policy", "value"):
                 (folder / part).mkdir()
                 (folder / part / part).write_text(str(step))
-            (folder / "state.json").write_text(json.dumps({"step": step, "kl_coef": 0.1, "normalizer": {}}))
+            (folder / "state.json").write_text(
+                json.dumps({"step": step, "components": {"kl": {}, "reward_computer": {}}})
+            )
             if copies:
                 module.keep_best(run, folder)
 
@@ -66,7 +68,7 @@ def assert_is_at_four(run: Path) -> None:
 
 
 def everything(folder: Path) -> set[str]:
-    """All that is in some files, by content: what must not be lost."""
+    """The content that must not be lost: all lines of text files, and the names of checkpoints and tables."""
     texts = [
         file.read_text().splitlines() for file in folder.rglob("*") if file.suffix != ".parquet" and file.is_file()
     ]
@@ -92,7 +94,7 @@ def test_what_lies_after_the_checkpoint_is_moved_and_best_is_what_it_was(tmp_pat
 def test_a_crash_at_any_moment_of_it_loses_nothing_and_the_next_resume_completes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every call that changes the disk is the last one in its turn."""
+    """Crashes after 0, 1, 2, ... calls that change the disk."""
     names = ("_move", "write_file", "write_folder", "_new_folder")
     ends: list[int] = []
     for last in range(20):
@@ -119,7 +121,7 @@ def test_a_crash_at_any_moment_of_it_loses_nothing_and_the_next_resume_completes
                 pass
         assert everything(run) >= before
         newest = max((run / "checkpoints").iterdir())
-        verify_folder(newest)  # a plain resume works, of whichever branch is newest, and leaves a run that agrees
+        verify_folder(newest)  # a plain resume works on whichever branch is newest, and leaves a consistent run
         step = int(newest.name[-6:])
         if step == 6:
             set_aside(run, newest, 6, {2, 4, 6})
@@ -132,7 +134,7 @@ def test_a_crash_at_any_moment_of_it_loses_nothing_and_the_next_resume_completes
     assert ends[0] > 4
 
 
-def test_a_checkpoint_of_an_earlier_version_has_its_own_policy_as_the_best(tmp_path: Path) -> None:
+def test_a_checkpoint_without_a_copy_of_the_best_policy_has_its_own_as_the_best(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", copies=False)
     set_aside(run, run / "checkpoints" / "step-000004", 4, {2, 4})
     assert (run / "best" / "policy").read_text() == "4"
@@ -170,9 +172,12 @@ def test_resuming_an_earlier_checkpoint_then_plainly_follows_the_new_branch(
     assert second.performance.best_step > 1
     best = json.loads((run / "best" / "best.json").read_text())
     assert (best["step"], best["avg_reward"]) == (second.performance.best_step, second.performance.best_reward)
+    write_folder(run / "own", lambda folder: module._own_policy(folder, run / "checkpoints" / "step-000003"))
+    own = json.loads((run / "own" / "best.json").read_text())
+    assert own["components"].keys() == best["components"].keys()
     aside = run / "abandoned" / "001-after-step-000001"
     kept = {file.name: file.read_bytes() for file in (aside / "checkpoints" / "step-000004").glob("*.safetensors")}
     assert kept == old
-    shutil.rmtree(run / "checkpoints" / "step-000004")  # as if it had been killed on the way
+    shutil.rmtree(run / "checkpoints" / "step-000004")  # as if it had been killed before the end
     third = train(1, resume=run)
     assert [row["avg_reward"] for row in third.evaluations] == [row["avg_reward"] for row in second.evaluations]

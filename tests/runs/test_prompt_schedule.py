@@ -1,4 +1,4 @@
-"""Which prompts come in which step: a function of seed and step alone, at a cost that does not grow with the data."""
+"""Which prompts come in which step depends only on seed and step, at a cost that does not grow with the data."""
 
 from __future__ import annotations
 

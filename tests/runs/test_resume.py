@@ -1,4 +1,4 @@
-"""Same seed, same numbers; a killed run that is resumed ends with the same bits as one that was not."""
+"""Same seed, same numbers; a run that is killed and resumed ends bit for bit like an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.runs.compared_runs import STATEFUL, assert_same_run, numbers
 MakeConfig = Callable[..., PPOConfig]
 PROMPTS = [f"Prompt number {i} of some:" for i in range(14)]
 
-# Everything that has a state is switched on.
+# STATEFUL turns on everything that has a state.
 
 REWARD = """
 import os, pathlib, signal
@@ -45,8 +45,8 @@ def score(prompts, responses):
 
 
 def command(*arguments: str) -> int | None:
-    """The status of a command in a process of its own, which can be killed."""
-    # A copy of this process has torch loaded already; elsewhere than on Linux, copies do not work beside it.
+    """The exit status of a command in its own process, which can be killed."""
+    # A fork has torch loaded already, but forking with torch loaded works only on Linux.
     context: Any = get_context("fork" if sys.platform == "linux" else "spawn")
     child = context.Process(target=ppolm, args=(arguments,))
     child.start()
@@ -70,7 +70,7 @@ def test_killed_and_resumed_run_equals_the_uninterrupted_one_to_the_last_bit(
     assert command("train", "--config", str(tmp_path / "broken.yaml")) == -signal.SIGKILL
     runs = Path(whole.output_dir)
     assert [path.name for path in sorted((runs / "broken/checkpoints").iterdir())] == ["step-000000", "step-000003"]
-    assert len(read_metrics(runs / "broken")) == 4  # step 4 was done, and lost
+    assert len(read_metrics(runs / "broken")) == 4  # step 4 was done but not in a checkpoint
     assert command("train", "--resume", str(runs / "broken")) == 0
     assert_same_run(runs / "whole", runs / "broken")
     best = [json.loads((runs / name / "best/best.json").read_text()) for name in ("whole", "broken")]
@@ -136,7 +136,7 @@ def test_the_precision_that_auto_chose_is_noted_and_kept(
     source = {"prompts": str(tmp_path / "prompts.txt"), "reward": (f"{tmp_path}/reward.py:score",)}
     make_config(**source, max_steps=1).to_yaml(tmp_path / "auto.yaml")
     run = tmp_path / "runs/run"
-    with monkeypatch.context() as elsewhere:  # where bfloat16 is the faster one
+    with monkeypatch.context() as elsewhere:  # a machine where auto chooses bfloat16
         elsewhere.setattr("ppolm.base_setup.base_setup.resolve_dtype", lambda *_: torch.bfloat16)
         train_command.main(["--config", str(tmp_path / "auto.yaml")])
     assert PPOConfig.from_yaml(run / "config.yaml").dtype == "bfloat16"

@@ -1,4 +1,4 @@
-"""The run folder: whole or not at all, append-only, and never a reason to stop training."""
+"""The run folder: folders appear whole or not at all, logs are append-only, and logging never stops training."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_writer_that_fails_leaves_the_old_folder_alone(tmp_path: Path) -> None
         write_folder(tmp_path / "best", breaks)
     assert (tmp_path / "best" / "file.txt").read_text() == "one"
     verify_folder(tmp_path / "best")
-    write_folder(tmp_path / "best", fill_with("two"))  # the leftovers do not stand in the way
+    write_folder(tmp_path / "best", fill_with("two"))  # leftovers are no obstacle
     assert (tmp_path / "best" / "file.txt").read_text() == "two"
 
 
@@ -88,7 +88,7 @@ def test_every_promised_file_is_there_and_readable(make_config: MakeConfig) -> N
     config = make_config(eval_every=1, eval_fraction=0.34, tensorboard=True)
     results = PPOTrainer(config, reward=spread).train(PROMPTS)
     run = results.run_dir
-    decided = {"reward": None, "dtype": "float32"}  # what was passed to the trainer, and what auto came to
+    decided = {"reward": None, "dtype": "float32"}  # the reward passed to the trainer, and what auto resolved to
     assert PPOConfig.from_yaml(run / "config.yaml").to_dict() | {"reward": None} == config.to_dict() | decided
     assert len(read_metrics(run)) == results.steps
     samples = [json.loads(line) for line in (run / "samples.jsonl").read_text().splitlines()]
@@ -184,7 +184,7 @@ def test_a_manifest_that_names_too_little_or_too_much_or_is_spaced_otherwise_is_
         with pytest.raises(RunFolderError, match="is damaged or cut off"):
             verify_folder(folder)
     (folder / "manifest.json").write_text(manifest)
-    (folder / ".DS_Store").touch()  # a file manager was here
+    (folder / ".DS_Store").touch()  # left by a file manager
     verify_folder(folder)
     (folder / "more.txt").touch()
     with pytest.raises(RunFolderError, match=r"more\.txt is not as it was written"):
@@ -203,7 +203,7 @@ def test_a_reader_between_the_two_moves_of_a_writer_finds_the_old_folder_and_cha
     (tmp_path / "best").rename(tmp_path / ".best.7-0123abcd.old")
     assert standing_folder(tmp_path / "best").name == ".best.7-0123abcd.old"
     (tmp_path / ".best.7-4567abcd.tmp").mkdir()
-    tidy(tmp_path)  # the next owner puts it back, and removes what was never whole
+    tidy(tmp_path)  # the next owner restores it, and removes incomplete folders
     assert [path.name for path in tmp_path.iterdir()] == ["best"]
 
 

@@ -1,4 +1,4 @@
-"""A folder has one writer: the second is told who holds it, a killed one leaves nothing behind."""
+"""A folder has one writer: a second one is told who holds it, and a killed one leaves no claim behind."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ time.sleep(60)
         with Claim(tmp_path / "run", "Wait."):
             assert (tmp_path / "run" / LOCK).exists()
     finally:
-        os.killpg(owner.pid, signal.SIGKILL)  # the child that lives on
+        os.killpg(owner.pid, signal.SIGKILL)  # the child that is still alive
         owner.stdout.close()
 
 
@@ -81,7 +81,7 @@ def test_a_folder_that_was_removed_or_replaced_is_no_longer_ours(tmp_path: Path)
     with pytest.raises(RunFolderError, match="was removed, moved or replaced"):
         claim.check()
     with Claim(tmp_path / "run", ""):
-        claim.release()  # must not take away what is somebody else's now
+        claim.release()  # must not release another owner's claim
         assert (tmp_path / "run" / LOCK).exists()
 
 
@@ -121,7 +121,7 @@ def test_a_run_that_has_saved_nothing_may_be_started_again_and_the_messages_agre
         PPOTrainer(config, reward=spread).train(PROMPTS)
     (tmp_path / "runs" / "notes").mkdir()
     (tmp_path / "runs" / "notes" / "mine.txt").touch()
-    with pytest.raises(RunFolderError, match="what is in it is no run"):
+    with pytest.raises(RunFolderError, match="is not a run folder"):
         PPOTrainer(make_config(run_name="notes"), reward=spread).train(PROMPTS)
 
 
@@ -131,13 +131,13 @@ def test_an_output_folder_that_has_saved_nothing_may_be_started_again(tmp_path: 
         folder.begin(config)
         with pytest.raises(RunFolderError, match="is being written to"), OutputFolder(config, folder.path, None):
             pass
-    (tmp_path / "out" / f".{SETTINGS[SFTConfig]}.9-0123abcd.tmp").touch()  # as a kill leaves it
+    (tmp_path / "out" / f".{SETTINGS[SFTConfig]}.9-0123abcd.tmp").touch()  # as left by a kill
     with OutputFolder(config, tmp_path / "out", None) as folder:
         assert {path.name for path in folder.path.iterdir()} == {SETTINGS[SFTConfig], LOCK}
         folder.begin(config)
         (folder.path / "checkpoint").mkdir()
         with pytest.raises(RunFolderError, match="is being written to"), OutputFolder(config, folder.path, None):
-            pass  # and not the advice to resume it
+            pass  # not the advice to resume it
     with pytest.raises(ConfigError, match="or resume it: --resume"), OutputFolder(config, tmp_path / "out", None):
         pass
 

@@ -1,4 +1,4 @@
-"""A run folder from somebody else runs no code, and sends nothing anywhere, without being asked; one's own does."""
+"""Another user's run folder runs no code and sends nothing without consent; one's own run needs no consent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.conftest import PROMPTS
 
 @pytest.fixture
 def run(tmp_path: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A finished run whose reward is a file, which notes whenever it is imported; and the user who started it."""
+    """A finished run of the present user; its reward is a file that leaves a mark when it is imported."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(
@@ -38,7 +38,7 @@ def run(tmp_path: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def another_user(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(folder / "other-state"))
     (folder / "other-run").mkdir()
-    seal(folder / "other-run", PPOConfig(reward=("a.py:f",)))  # who has started runs before, and so has a key
+    seal(folder / "other-run", PPOConfig(reward=("a.py:f",)))  # this user has started runs before, so has a key
 
 
 def change(run: Path, **values: Any) -> None:
@@ -140,7 +140,7 @@ def test_without_a_home_to_keep_a_key_in_code_is_asked_for_and_the_flag_works(
     assert ppolm(list(EVAL)) == 1
     assert f"--reward {Path('mine.py').resolve()}:score" in capsys.readouterr().err
     assert ppolm([*EVAL, "--reward=mine.py:score"]) == 0
-    seal(run, PPOConfig(reward=("mine.py:score",)))  # does nothing, and raises nothing
+    seal(run, PPOConfig(reward=("mine.py:score",)))  # does nothing and raises nothing
 
 
 @pytest.mark.parametrize(

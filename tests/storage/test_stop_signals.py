@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: what is finished is saved, what is not is undone, and the message says how to resume."""
+"""Ctrl-C and SIGTERM: finished steps are saved, unfinished ones undone, and the message says how to resume."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ MANY_PROMPTS = [f"{prompt} {number}" for prompt in PROMPTS for number in range(3
 
 @pytest.fixture(autouse=True)
 def listening() -> Iterator[None]:
-    """Tests that run in the background may have been started with SIGINT ignored."""
+    """Restore SIGINT, which is ignored if the tests were started in the background."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
 def send(number: int) -> None:
-    """A signal to this process, heard before this returns."""
+    """Send a signal to this process; it is handled before this returns."""
     os.kill(os.getpid(), number)
     time.sleep(0.001)
 
@@ -78,7 +78,7 @@ def test_a_signal_that_is_ignored_stays_ignored_and_other_threads_change_nothing
 
 
 class Finalised:
-    """Something that is being cleared up when a signal comes."""
+    """An object whose finaliser is running when a signal arrives."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -137,7 +137,7 @@ def test_an_abandoned_step_is_undone_to_the_last_bit(make_config: MakeConfig) ->
         ((signal.SIGINT,), 3, 2),  # in the reward of step 2: the step is finished
         ((signal.SIGINT, signal.SIGINT), 3, 1),  # the step is abandoned
         ((signal.SIGTERM,), 3, 1),
-        ((signal.SIGINT,), 4, 2),  # in the evaluation after step 2, which a resume makes up for
+        ((signal.SIGINT,), 4, 2),  # in the evaluation after step 2, which a resume repeats
         ((signal.SIGTERM,), 1, 0),  # in the first evaluation
     ],
 )

@@ -1,4 +1,4 @@
-"""Small trainings that the tests share: their settings, rows and commands."""
+"""Small trainings shared by the tests: settings, rows and commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prompts and answers as token ids: an answer ends as the model ends one, in text and in chat."""
+"""Prompts and answers as token ids: an answer ends with the model's end token, in text and in chat."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_chat_answer_ends_with_the_token_that_the_template_puts_after_a_turn()
     knows = TokenizerSetup(fast, vocab_size=len(fast), eos_ids=[end])
     assert encode_answers(knows, Prompt(CHAT), ["Hi"]).answers[0].tolist()[-1] == end
     assert encode_answers(knows, Prompt("Hello"), ["Hi"]).answers[0].tolist()[-1] == EOS
-    unaware = TokenizerSetup(fast, vocab_size=len(fast))  # a model that does not stop there must not learn to
+    unaware = TokenizerSetup(fast, vocab_size=len(fast))  # a model that does not stop at <end> must not learn to
     assert encode_answers(unaware, Prompt(CHAT), ["Hi"]).answers[0].tolist()[-1] == EOS
 
 

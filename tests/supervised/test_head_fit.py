@@ -1,4 +1,4 @@
-"""A head fitted before the adapter trains: the best that the untrained states allow, chosen on held-out rows."""
+"""A head fitted before the adapter trains: the best for the untrained states, chosen on held-out rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.supervised.small_trainings import PREFERENCES, QUICK, RATINGS, THUMBS
 
 
 def pairs(rows: int, noise: float, seed: int) -> tuple[torch.Tensor, Any]:
-    """States of chosen and then of rejected answers, whose difference is along the first axis, and the mean loss."""
+    """States of chosen, then of rejected answers, which differ along the first axis, and the mean loss."""
     random = torch.Generator().manual_seed(seed)
     states = torch.randn(2 * rows, 20, generator=random) * torch.logspace(-2, 2, 20) + 5
     states[:rows, 0] += 0.02 * (1 - noise)

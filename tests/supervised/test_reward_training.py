@@ -1,4 +1,4 @@
-"""Reward models from every kind of judgement: each is learned, and each setting does what it says."""
+"""Reward models from every kind of judgement: each kind is learned, and each setting has its documented effect."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_ties_make_two_answers_equal(model_folder: Path) -> None:
 
     before = gap()
     trainer.train()
-    assert "accuracy" not in trainer.history[-1]  # there is no winner to find
+    assert "accuracy" not in trainer.history[-1]  # ties have no winner
     assert gap() < 0.2 * before
 
 
@@ -161,7 +161,7 @@ def test_long_rows_are_refused_left_out_or_cut(model_folder: Path, caplog: pytes
     assert "0 of 20 prompts were cut, and 10 rows left out, to stay in 20 tokens" in caplog.text
     trainer = make(long_rows="cut")
     assert len(trainer.rows) == 18
-    assert max(len(row.tokens.prompt) for row in trainer.rows) == 12  # the longest answer of all takes 8
+    assert max(len(row.tokens.prompt) for row in trainer.rows) == 12  # the longest answer takes 8
 
 
 def test_a_reward_model_reads_no_more_in_ppo_than_in_its_training(model_folder: Path, tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_a_reward_model_reads_no_more_in_ppo_than_in_its_training(model_folder: 
     config = PPOConfig(model_name=str(model_folder), reward_model=(str(tmp_path / "reward"),), device="cpu")
     loaded = setup_models(config).reward
     assert loaded is not None
-    assert (loaded.max_tokens, loaded.max_prompt_tokens) == (20, 14)  # " kind" and its end take 6
+    assert (loaded.max_tokens, loaded.max_prompt_tokens) == (20, 14)  # " kind" and its end token take 6
     prompts = ["x" * 7 + middle * 40 + "x" * 7 for middle in "yz"]
     same = loaded(prompts, [" kind"] * 2)
     assert same[0] == near(same[1])
@@ -186,7 +186,7 @@ def test_rows_of_one_prompt_are_not_parted_between_training_and_validation(model
     trainer = RewardTrainer(RewardConfig(model_name=str(model_folder), **QUICK | {"eval_fraction": 0.3}), rows)
     prompts = [{tuple(row.tokens.prompt.tolist()) for row in part} for part in (trainer.rows, trainer.held_out)]
     assert not prompts[0] & prompts[1]
-    assert (len(trainer.rows), len(trainer.held_out)) == (30, 10)  # no more rows than 0.3 of them
+    assert (len(trainer.rows), len(trainer.held_out)) == (30, 10)  # at most 0.3 of the rows
 
 
 def test_a_prompt_with_most_of_the_rows_is_trained_on(model_folder: Path) -> None:
@@ -220,7 +220,7 @@ def test_plain_text_is_read_as_a_whole_answer(model_folder: Path) -> None:
     prompt, text = first.judgement.prompt.content, first.judgement.chosen
     learned = trainer.model.scores([torch.cat([first.tokens.prompt, first.tokens.answers[0]])]).tolist()
     assert trainer.model([prompt], [text]) == pytest.approx(learned)
-    assert trainer.model([prompt], [f"{text}<eos>"]) == pytest.approx(learned)  # an end that is there is not doubled
+    assert trainer.model([prompt], [f"{text}<eos>"]) == pytest.approx(learned)  # an existing end token is not doubled
 
 
 SEVERAL: list[Judgement] = [

@@ -1,4 +1,4 @@
-"""SFT and reward-model training: the loss is the stated one, it learns, it keeps the best, and its result loads."""
+"""SFT and reward-model training: the loss is correct, training learns, keeps the best weights, and the result loads."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_first_validation_loss_is_that_of_the_untouched_model(model_folder: 
     total, count = 0.0, 0
     for prompt, (completion,) in [(row.tokens.prompt, row.tokens.answers) for row in trainer.held_out]:
         logits = setup.causal_lm(input_ids=torch.cat([prompt, completion])[None]).logits[0].log_softmax(-1)
-        for position, token in enumerate(completion.tolist()):  # the prompt's own tokens are nobody's target
+        for position, token in enumerate(completion.tolist()):  # prompt tokens are not targets
             total -= float(logits[len(prompt) - 1 + position, token])
             count += 1
     assert trainer.measure()["loss"] == near(total / count)

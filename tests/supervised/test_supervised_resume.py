@@ -1,4 +1,4 @@
-"""SFT and reward-model training that was interrupted goes on bit for bit, and only with what it was started with."""
+"""Interrupted SFT and reward-model training resumes bit for bit, and only with its original settings and data."""
 
 from __future__ import annotations
 

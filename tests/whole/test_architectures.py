@@ -11,7 +11,7 @@ from tests.architecture_check import check_architecture
 from tests.architectures import ALL
 
 IN_THE_SUITE = (
-    # The families most people use, and at least one of each way to be different.
+    # The families most people use, and at least one of every kind of deviation.
     *("llama", "llama (biases)", "llama (one key head)", "llama (tied)", "mistral", "mistral (window 8)"),
     *("qwen2", "qwen2 (windows above)", "qwen3", "qwen3_next", "smollm3", "olmo2", "phi", "phi3", "phi3 (long rope)"),
     *("gemma", "gemma2", "gemma2 (window 8)", "gemma3_text", "gemma3", "vaultgemma", "stablelm"),

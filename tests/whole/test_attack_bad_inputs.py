@@ -1,4 +1,4 @@
-"""Some of the bad inputs of ``make attack``: none ends in a traceback, hangs, floods a terminal or harms a file."""
+"""A sample of the bad inputs of ``make attack``: none ends in a traceback, hangs, floods a terminal or harms a file."""
 
 from __future__ import annotations
 

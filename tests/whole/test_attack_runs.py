@@ -1,4 +1,4 @@
-"""A short form of the attacks on trainings: `python -m attack.kills` and its neighbours are the long ones."""
+"""Short versions of the attacks on training runs; `python -m attack.kills` and the others are the long ones."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def test_two_sides_take_steps_in_turns_alone_and_beside_a_busy_program(
         f"    print(side, file=open({str(turns)!r}, 'a'))\n"
         "    print({'before': 3.0, 'ours': 2.0}[side], flush=True)\n"
     )
-    monkeypatch.setenv("GOMP_SPINCOUNT", "7")  # not handed on
+    monkeypatch.setenv("GOMP_SPINCOUNT", "7")  # not passed on
     monkeypatch.setattr(neighbour, "PROGRAM", [sys.executable, "-c", script])
 
     @contextmanager
@@ -92,7 +92,7 @@ def test_our_side_takes_a_step_whenever_it_is_asked_to(
 
 def test_the_peak_of_a_program_is_its_own_and_not_that_of_the_one_that_started_it() -> None:
     large = bytearray(2**30)
-    large[::4096] = b"1" * len(large[::4096])  # it takes memory only once it is written to
+    large[::4096] = b"1" * len(large[::4096])  # pages are allocated only when written to
     script = "from bench.machine import peak_gib; print(peak_gib())"
     answer = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert len(large) / 2**30 < peak_gib()
@@ -131,7 +131,7 @@ def test_the_table_has_a_line_for_each_case_and_says_what_failed() -> None:
 def test_the_whole_comparison_writes_figures_tables_and_a_picture(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """With programs that answer at once: what they measure is tested above."""
+    """The measuring programs are replaced by stubs; they are tested above."""
 
     def answer(side: str, _: list[str]) -> dict[str, Any]:
         if side == "generation":
@@ -244,7 +244,7 @@ def test_the_profile_of_a_step_accounts_for_all_of_its_time(
     assert re.search(r"a step of 3 rows: [\d.]+ ms, of 10", printed)
     assert len(re.findall(r"^ +[\d.]+ ms", printed, re.MULTILINE)) == len(decode_profile.PARTS) + 1
     assert "reading the" in printed
-    # By the figures before they are rounded: on a fast CPU a part of so small a step is printed as 0.00 ms.
+    # Compare before rounding: on a fast CPU a part of so small a step is printed as 0.00 ms.
     step = decode_profile.measure(parser("").parse_args(flags.split()))
     assert set(step.parts) == {*decode_profile.PARTS, "everything else"}
     assert all(milliseconds > 0 for milliseconds in step.parts.values())
@@ -257,7 +257,7 @@ def test_a_side_that_fails_is_reported_and_not_read(monkeypatch: pytest.MonkeyPa
 
 
 def test_busy_programs_are_named() -> None:
-    assert all(share >= BUSY for share in busy_programs(0.1).values())  # as they are shown: rounded
+    assert all(share >= BUSY for share in busy_programs(0.1).values())  # >=, because shares are rounded
 
 
 def test_prompts_are_the_same_on_both_sides_and_as_long_as_asked() -> None:

@@ -1,7 +1,8 @@
-"""Everything that trains or samples does so on any device, with the numbers of the CPU, and seldom waits for it.
+"""Training and sampling work on any device, give the same numbers as on the CPU, and seldom wait for the device.
 
-The devices are emulated (emulated_device.py), in a program of their own. Equal but for rounding: on the CPU ppolm's own
-attention and torch's fused one are used, which devices do not have. Without these the last bits still differed.
+The devices are emulated (emulated_device.py) in a separate process. Numbers are equal up to rounding: on the CPU
+ppolm's own attention and torch's fused one are used, which devices do not have. Even without these the last bits
+differed.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ BUDGET = {
     "value_update": {"reads": 2, "writes": 12},
     "microbatches": {"of_an_update": 2},
 }
-"""How often the host waits for the device. These numbers may fall, and never rise."""
+"""How often the host may wait for the device. These numbers may be lowered, never raised."""
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the program prints: all results by device."""
+    """The output of the program: all results by device."""
     line = [sys.executable, "-m", "tests.device_program", str(tmp_path_factory.mktemp("devices")), *DEVICES]
     done = subprocess.run(line, capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
@@ -40,7 +41,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def differences(one: Any, other: Any, where: str = "") -> list[str]:
-    """Where two results differ by more than rounding: of a log-probability, about 1e-6."""
+    """Where two results differ by more than rounding, which is about 1e-6 for a log-probability."""
     if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
         return [line for name in one for line in differences(one[name], other[name], f"{where}/{name}")]
     if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):

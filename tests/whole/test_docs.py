@@ -1,4 +1,4 @@
-"""What the documents name is there, what is there is named, and the pictures show the source as it is."""
+"""Everything the docs name exists, everything that exists is named, and the pictures match the source."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tests.conftest import ROOT
 DOCS = ROOT / "docs"
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md")))
 PLACES = (ROOT, ROOT / "src", ROOT / "src" / "ppolm", DOCS, ROOT / "tests")
-"""Where a file may be that is named without a link."""
+"""Where to look for files that are named without a link."""
 ELSEWHERE = re.compile(r"runs/|path/|/|.*[<$]|my_|.*theirs|your_")
-"""Names of files that users have, or that a run writes."""
+"""Names of users' files, or of files that a run writes."""
 
 
 def text_of(page: Path) -> str:
@@ -26,7 +26,7 @@ def text_of(page: Path) -> str:
 
 
 def headings(page: Path) -> set[str]:
-    """Headings as links spell them."""
+    """Headings as link anchors."""
     found = re.findall(r"^#+ (.*)$", text_of(page), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in found}
 
@@ -134,7 +134,7 @@ def test_pictures_are_as_wide_as_a_page() -> None:
 
 
 def _description(path: Path) -> str:
-    """What the PNG says of itself, from its iTXt or tEXt chunk."""
+    """The description stored in the PNG's iTXt or tEXt chunk."""
     from PIL import Image
 
     return str(Image.open(path).info["Description"])

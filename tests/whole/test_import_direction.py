@@ -50,7 +50,7 @@ def test_kernels_import_no_other_room_and_the_lowest_ones_nothing(edges: list[Im
 
 @pytest.fixture
 def house(tmp_path: Path) -> Path:
-    """A small package: a deferred, a typed and a relative import upwards, a cycle, and a module without a room."""
+    """A small package with upward imports (deferred, type-checking, relative), a cycle, and a module without a room."""
     files = {
         "__init__.py": '__version__ = "1"\n',
         "errors.py": "def fail():\n    from ppolm.cli import main\n",

@@ -1,4 +1,4 @@
-"""It learns: held-out reward rises clearly in every seed, with KL bounded."""
+"""PPO learns: the held-out reward rises clearly with every seed, and KL stays bounded."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.tiny_models import SMALL_ALPHABET, make_model_folder
 
 
 def vowels_per_token(prompts: list[str], responses: list[Any]) -> list[list[float]]:
-    """1 for a token that is a vowel, 0 for any other. Chance is about 0.14."""
+    """1 for a vowel, 0 for any other token. Chance level is about 0.14."""
     return [[float(token in "aeiou") for token in response.tokens] for response in responses]
 
 
 @pytest.fixture(scope="module")
 def sharp_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Random weights large enough that some tokens are likelier than others: a policy needs something to steer."""
+    """Random weights large enough that some tokens are likelier than others, so that there is something to learn."""
     return make_model_folder(tmp_path_factory.mktemp("sharp"), scale=8.0, alphabet=SMALL_ALPHABET)
 
 

@@ -1,4 +1,4 @@
-"""Adapters, models, states and rewards that somebody else made: whatever is odd in them ends in one sentence."""
+"""Adapters, models, states and rewards from elsewhere: anything odd in them ends in one clear error message."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_device_that_cannot_hold_numbers_is_refused(name: str) -> None:
 
 
 class BrokenError(Exception):
-    """An error that cannot even say what it is."""
+    """An error whose ``str`` fails."""
 
     def __str__(self) -> str:
         raise RuntimeError("no text")

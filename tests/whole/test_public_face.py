@@ -1,4 +1,4 @@
-"""The public face: the names of ``from ppolm import ...``, their signatures, their descriptions, and ``python -m``."""
+"""The public face: the names of ``from ppolm import ...`` with signatures and descriptions, and ``python -m``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_every_public_name_is_there_and_is_its_own() -> None:
 
 
 def test_a_type_checker_sees_the_same_names_as_python() -> None:
-    """They are listed twice, once for each; this holds the lists together."""
+    """The names are listed twice, once for each; this keeps the lists in sync."""
     tree = ast.parse(SOURCE.read_text(encoding="utf-8"))
     guarded = next(node for node in tree.body if isinstance(node, ast.If))
     seen = {
@@ -32,7 +32,7 @@ def test_a_type_checker_sees_the_same_names_as_python() -> None:
 
 
 def test_a_signature_changes_only_on_purpose() -> None:
-    """If you meant it: ``python -m scripts.api_page``, and a line in the CHANGELOG."""
+    """If it is intended: run ``python -m scripts.api_page`` and add a line to the CHANGELOG."""
     assert api_page.frozen() == api_page.FROZEN.read_text(encoding="utf-8")
 
 

@@ -1,6 +1,6 @@
-"""Every command of the README, of the pages on using ppolm, and every shipped config runs as written.
+"""Every command in the README and the user pages, and every shipped config, runs as written.
 
-But for the model and the size of the run.
+Only the model and the size of the run are changed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.tiny_models import make_model_folder
 
 README = "README.md"
 PAGES = (README, "docs/installation.md", "docs/commands.md", "docs/rewards.md", "docs/runs.md")
-"""Pages whose commands are run, one after the other in one folder: a later one may use what an earlier one made."""
+"""Pages whose commands are run in order in one folder: later commands may use the results of earlier ones."""
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
 SMALL = shlex.split(
     "--max-steps 1 --batch-size 2 --minibatch-size 2 --max-new-tokens 4 --lora-r 2 --eval-every 1 --max-eval-prompts 2 "
@@ -37,7 +37,7 @@ SMALL = shlex.split(
 
 @pytest.fixture(scope="module")
 def roomy_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model whose context takes the example prompts."""
+    """A tiny model whose context is long enough for the example prompts."""
     return make_model_folder(tmp_path_factory.mktemp("roomy"), context=1024)
 
 
@@ -53,7 +53,7 @@ def ppolm_commands(page: str) -> list[str]:
 def test_every_shipped_config_trains_from_any_folder(
     config: Path, roomy_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)  # from anywhere: what a config names is found beside it
+    monkeypatch.chdir(tmp_path)  # any folder: paths in a config are looked up beside it
     flags = ["--model-name", str(roomy_model), *SMALL]
     if PPOConfig.from_yaml(config).prompts == "trl-lib/tldr":  # a dataset on the Hub
         flags += ["--prompts", str(ROOT / "examples" / "prompts.jsonl")]
@@ -137,7 +137,7 @@ def test_own_reward_of_the_readme_works_and_stands_on_the_page_of_rewards_too(
 
 
 def test_components_named_as_replaceable_are_arguments_of_the_trainer(make_config: Callable[..., PPOConfig]) -> None:
-    """Each component can be passed in; a trainer then uses exactly that one."""
+    """Each component can be passed in, and the trainer then uses exactly that object."""
     first = PPOTrainer(make_config(), reward=spread)
     parts = {
         name: getattr(first, name)
@@ -161,7 +161,7 @@ def test_components_named_as_replaceable_are_arguments_of_the_trainer(make_confi
 
 @pytest.mark.skipif(shutil.which("uv") is None, reason="uv is not installed")
 def test_uv_knows_the_option_that_leaves_cuda_out() -> None:
-    """Whether its index answers is another matter: the tests may have no network."""
+    """Installing with it is not tested: the tests may have no network."""
     page = (ROOT / "docs" / "installation.md").read_text(encoding="utf-8")
     (line,) = (line for line in page.splitlines() if line.startswith("uv pip install"))
     option, value = shlex.split(line)[3:5]

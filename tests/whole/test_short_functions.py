@@ -1,4 +1,4 @@
-"""A function can be read at a glance."""
+"""Functions are short enough to be read at a glance."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ LONGEST = 40
 ALLOWED = {
     "ppo_trainer/ppo_trainer.py: PPOTrainer.__init__": "one argument and one assignment per component, in one list",
 }
-"""Longer functions, and why they stay in one piece."""
+"""Longer functions, and why they are not split."""
 
 
 def _lengths(tree: ast.AST, owner: str = "") -> dict[str, int]:
-    """Lines of every function, with its docstring, by the names of the classes and functions around it."""
+    """Lines of every function, including its docstring, by qualified name."""
     found: dict[str, int] = {}
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):

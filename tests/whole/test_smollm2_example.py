@@ -1,4 +1,4 @@
-"""examples/smollm2.py makes a model folder that every command takes, or says what to install."""
+"""examples/smollm2.py makes a model folder that every command accepts, or says what to install."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The suite itself: what its settings name is there, and what takes long to make is made once."""
+"""The test suite itself: everything its settings name exists, and expensive fixtures are made once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_what_is_named_as_slow_or_as_belonging_together_exists() -> None:
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda one: one.what)
 def test_a_mistake_can_still_be_seeded_where_it_was(mistake: Mistake) -> None:
-    """Whether it is noticed, `python -m scripts.seed_device_mistakes` says, half a minute each."""
+    """`python -m scripts.seed_device_mistakes` checks that each is caught, in half a minute each."""
     assert (ROOT / "src" / "ppolm" / mistake.file).read_text().count(mistake.old) == 1
 
 
@@ -73,7 +73,7 @@ def test_folders_of_tests_are_rooms_and_no_file_is_too_long_to_read() -> None:
 
 
 def test_no_test_file_needs_another_one() -> None:
-    """What several files need stands in a helper: then each can be read, moved and run alone."""
+    """Shared code belongs in a helper, so that each test file can be read, moved and run alone."""
     needing = {
         file.name: found
         for file in (ROOT / "tests").rglob("*.py")

@@ -1,4 +1,4 @@
-"""The wheel is whole: installed into another environment, in an empty folder, every training works."""
+"""The wheel is complete: installed into another environment, every training works from an empty folder."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def metadata(wheel: Path) -> Message:
 
 @pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment into which pip has installed the wheel and nothing else; its dependencies are this one's."""
+    """An environment with only the wheel installed by pip; dependencies come from the current environment."""
     folder = tmp_path_factory.mktemp("env")
     venv.create(folder, symlinks=True, with_pip=True)
     python = str(folder / "bin" / "python")
@@ -50,7 +50,7 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run(install, check=True, capture_output=True)
     ask = [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
     site = Path(subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip())
-    # Not this environment's own ppolm: .pth files of a folder that a .pth file names are not followed.
+    # This does not bring in the current environment's ppolm: .pth files are not followed recursively.
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
     where = subprocess.run([python, "-c", "import ppolm; print(ppolm.__file__)"], capture_output=True, text=True)
     assert where.stdout.startswith(str(site)), where.stderr
@@ -59,7 +59,7 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def ppolm(environment: Path, tmp_path: Path) -> Run:
-    """Runs the installed command in an empty folder; what it printed."""
+    """Runs the installed command in an empty folder and returns its output."""
 
     def run(*words: str, cwd: Path = tmp_path) -> str:
         command = [str(environment / "bin" / "ppolm"), *words]
@@ -82,7 +82,7 @@ def test_the_wheel_holds_the_model_its_reward_model_the_demo_and_the_examples(wh
 
 
 def test_dependencies_have_floors_and_no_ceilings(metadata: Message) -> None:
-    """Exact versions are for `make setup`; a package that asks for them cannot be installed beside others."""
+    """Exact versions are for `make setup`; a package that requires them cannot be installed beside others."""
     needed = [line for line in metadata.get_all("Requires-Dist", []) if "extra ==" not in line]
     assert len(needed) > 10
     assert [line for line in needed if not re.fullmatch(r"[\w.-]+>=[\d.]+", line)] == []

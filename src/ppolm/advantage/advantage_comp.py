@@ -17,7 +17,7 @@ from ppolm.token_attribution import SAPairs, as_sa_pairs
 
 
 class TDErrors(Stateful, Protocol):
-    """The stage that says how much better a step turned out than expected."""
+    """The stage that computes how much better a step turned out than expected."""
 
     def compute_td_errors(self, sa_pairs: SAPairs) -> SAPairs:
         """Add ``td_error``."""
@@ -31,14 +31,14 @@ class Advantages(Stateful, Protocol):
 
 
 class Returns(Stateful, Protocol):
-    """The stage that adds up what was still to come."""
+    """The stage that sums the rewards still to come."""
 
     def add_reward_to_go(self, sa_pairs: SAPairs) -> SAPairs:
         """Add ``reward_to_go``."""
 
 
 class AdvantageComp:
-    """TD errors, GAE and returns with one gamma and lambda. Each stage can be another object with the same method."""
+    """TD errors, GAE and returns with one gamma and lambda. Any object with the same method can replace a stage."""
 
     def __init__(
         self,
@@ -57,8 +57,8 @@ class AdvantageComp:
     def compute_advantages(self, rewards: Any, values: Any, offsets: Any = None) -> tuple[Tensor, Tensor]:
         """Advantages and returns [N] of token rewards and values [N].
 
-        ``offsets`` [S + 1] cut several sequences; without them it is one. A single reward for a longer sequence is its
-        score, and belongs to the last token.
+        ``offsets`` [S + 1] separate several sequences; without them there is one. A single reward for a longer sequence
+        is its score, and belongs to the last token.
         """
         values = torch.as_tensor(values, dtype=torch.float32)
         rewards = torch.as_tensor(rewards, dtype=torch.float32)
@@ -70,7 +70,7 @@ class AdvantageComp:
         return gae(rewards, values, offsets, self.gamma, self.lam)
 
     def add_advantages(self, sa_pairs: SAPairs | Sequence[Mapping[str, Any]]) -> SAPairs:
-        """Add ``td_error``, ``advantage``, ``return`` and ``reward_to_go``. Whitening touches the advantages alone."""
+        """Add ``td_error``, ``advantage``, ``return`` and ``reward_to_go``. Only the advantages are whitened."""
         pairs = self.td_error.compute_td_errors(as_sa_pairs(sa_pairs))
         pairs = self.gae_advantage.compute_gae_advantages(pairs)
         pairs = self.return_calculator.add_reward_to_go(pairs)
@@ -87,10 +87,10 @@ class AdvantageComp:
         }
 
     def state_dict(self) -> State:
-        """The states of the stages; ours have none."""
+        """The states of the stages; the built-in ones have none."""
         return {name: stage.state_dict() for name, stage in self.stages().items()}
 
     def load_state_dict(self, state: State) -> None:
-        """Continue with the states of the stages."""
+        """Restore the states of the stages."""
         for name, stage in self.stages().items():
             stage.load_state_dict(state[name])

@@ -17,7 +17,7 @@ def add_reward_to_go(sa_pairs: SAPairs | Sequence[Mapping[str, Any]], gamma: flo
 
 @dataclass(frozen=True)
 class ReturnCalculator(Stateless):
-    """What was still to come from each token on, discounted."""
+    """The discounted sum of rewards from each token on."""
 
     gamma: float
 

@@ -27,7 +27,7 @@ def compute_td_errors(sa_pairs: SAPairs | Sequence[Mapping[str, Any]], gamma: fl
 
 @dataclass(frozen=True)
 class TDError(Stateless):
-    """How much better a step turned out than the value model had thought."""
+    """How much better a step turned out than the value model had predicted."""
 
     gamma: float
 

@@ -1,4 +1,4 @@
-"""Which forms of LoRA adapters can share one frozen base, and which are refused, with the reason."""
+"""Which forms of LoRA adapters can share one frozen base, and which are refused and why."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ UNDERSTOOD = frozenset(
         *("qalora_group_size", "ensure_weight_tying"),
     }
 )
-"""Settings of a LoRA adapter that may have any value; all others must be as PEFT has them by default."""
+"""Settings of a LoRA adapter that may have any value; all others must have PEFT's default."""
 WHY = {
     "bias": "it trains biases of the base itself, which all roles share",
     "modules_to_save": "it replaces whole modules of the base, and roles would need copies of them",
@@ -37,11 +37,11 @@ WHY = {
     "target_parameters": "PEFT cannot hold several adapters on bare parameters",
 }
 REWRITES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
-"""Initialisations that subtract the adapter from the base: with it the base means something else for every role."""
+"""Initialisations that subtract the adapter from the base, which changes the base for every role."""
 
 
 def read_adapter_config(folder: str | Path) -> LoraConfig:
-    """The adapter's own config; raises for a folder that is not a LoRA adapter we can train and switch."""
+    """The adapter's own config; raises if the folder is not a LoRA adapter that we can train and switch."""
     if not (Path(folder) / "adapter_config.json").is_file():
         hint = did_you_mean(folder) or " Give a folder saved by PEFT or ppolm."
         raise ModelError(f"Adapter folder {folder} has no adapter_config.json.{hint}")
@@ -63,7 +63,7 @@ def read_adapter_config(folder: str | Path) -> LoraConfig:
 
 
 def refuse_values(config: LoraConfig, folder: str | Path) -> None:
-    """Raise for a rank or scale that is not a usable number, and for a base that has no name."""
+    """Raise for a rank, scale or dropout that is not a usable number, and for a base name that is not text."""
     limits = {"r": (1, 2**20), "lora_alpha": (-1e6, 1e6), "lora_dropout": (0, 1)}
     for name, (low, high) in limits.items():
         value = getattr(config, name)
@@ -94,9 +94,9 @@ def refuse_form(config: LoraConfig, folder: str | Path) -> None:
 
 
 def shape_of(config: LoraConfig) -> LoraConfig:
-    """The config of another adapter of the same shape, which begins by changing nothing, and the base least of all."""
+    """The config of a new adapter of the same shape, which starts as a no-op and leaves the base untouched."""
     like = copy.deepcopy(config)
-    like.init_lora_weights = True  # an initialiser of its own would run again
+    like.init_lora_weights = True  # a special initialiser would run again
     like.eva_config = None
     like.inference_mode = False
     return like
@@ -107,7 +107,7 @@ def own_tensors(module: Any, adapter: str) -> list[tuple[str, Any]]:
     found = []
     for name in getattr(module, "adapter_layer_names", ()):
         holder = module
-        for part in name.split("."):  # a wrapper may name what stands inside another layer
+        for part in name.split("."):  # a wrapper may name something inside another layer
             holder = getattr(holder, part, {})
         if adapter in holder:
             found.append((f"{name}.{adapter}", holder[adapter]))
@@ -115,7 +115,7 @@ def own_tensors(module: Any, adapter: str) -> list[tuple[str, Any]]:
 
 
 def has_transposed_weights(model: nn.Module) -> bool:
-    """GPT-2 stores its weights transposed; PEFT finds out too, but complains about it."""
+    """Whether weights are stored transposed, as in GPT-2; PEFT detects it too, but warns about it."""
     return any(isinstance(module, Conv1D) for module in model.modules())
 
 
@@ -135,10 +135,10 @@ def new_lora_config(config: ModelSettings, model: PreTrainedModel) -> LoraConfig
         raise ModelError(
             f"trainable_layers is {config.trainable_layers}, but {config.model_name} has {len(blocks)} layers."
         )
-    if targets == ["all-linear"]:  # PEFT takes layers only with modules by name
+    if targets == ["all-linear"]:  # PEFT selects layers only for modules given by name
         parts = [part for block in blocks[-config.trainable_layers :] for part in block.named_modules()]
         linear = [path for path, module in parts if isinstance(module, (nn.Linear, Conv1D))]
-        # Another adapter may be there already: its own layers are none, and what it wraps has its name below it.
+        # If there is an adapter already, skip its own layers, and use the plain names of the layers it wraps.
         targets = sorted({path.removesuffix(".base_layer") for path in linear if ".lora_" not in path})
     top = list(range(len(blocks) - config.trainable_layers, len(blocks)))
     return LoraConfig(
@@ -147,8 +147,8 @@ def new_lora_config(config: ModelSettings, model: PreTrainedModel) -> LoraConfig
 
 
 def special_layers(model: nn.Module) -> list[str]:
-    """Linear layers in which an adapter has no place: those that do more than multiply, such as routers of experts,
-    and the output of state space mixers, whose fused kernels read the weight past any adapter."""
+    """Linear layers that must not have an adapter: those that do more than multiply, such as expert routers, and the
+    output of state space mixers, whose fused kernels read the weight directly, bypassing any adapter."""
     linear = [(path, module) for path, module in model.named_modules() if isinstance(module, nn.Linear)]
     special = {path.removesuffix(".base_layer").rpartition(".")[2] for path, module in linear if not is_product(module)}
     mixers = {"conv1d", "out_proj"} if any(path.endswith(".conv1d") for path, _ in model.named_modules()) else set()

@@ -1,4 +1,4 @@
-"""The one frozen base model that all four roles share: its weights, its tokenizer, and passes through it."""
+"""The one frozen base model that all four roles share: its weights, its tokenizer, and forward passes through it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class BaseModelSetup:
         if self.device.type == "cpu" and self.dtype == torch.bfloat16:
             make_bfloat16_safe()
         self.causal_lm = load_causal_lm(source, self.dtype, config.trust_remote_code).to(self.device)
-        self.causal_lm.name_or_path = self.name  # adapters name their base as the user does
+        self.causal_lm.name_or_path = self.name  # saved adapters name their base as the user does
         self.causal_lm.eval().requires_grad_(False)
         self.transformer = find_transformer(self.causal_lm)
         self.text_config = self.causal_lm.config.get_text_config()
@@ -60,9 +60,9 @@ class BaseModelSetup:
             self.tokenizer = self._load_tokenizer(source, config.trust_remote_code)
         self.mode = ComputeMode(product_precision(self.dtype, self.device), owner=object())
         self.fused = False
-        """Whether the blocks are ours."""
+        """Whether our fused blocks are in use."""
         self.last_block: nn.Module | None = None
-        """The last block, if it can be computed at some positions alone."""
+        """The last block, if it can be computed only at some positions."""
         self.capabilities = Capabilities()
         with blaming(self.name):
             trial = run_plain(self)
@@ -78,7 +78,7 @@ class BaseModelSetup:
         eos = self.causal_lm.generation_config.eos_token_id if self.causal_lm.generation_config else None
         eos_ids = [] if eos is None else [eos] if isinstance(eos, int) else list(eos)
         tokenizer = load_pretrained(AutoTokenizer, source, trust_remote_code)
-        if not tokenizer("any text")["input_ids"]:  # transformers makes an empty one when the files are missing
+        if not tokenizer("any text")["input_ids"]:  # transformers creates an empty one when the files are missing
             raise ModelError(
                 f"Model {self.name} has no tokenizer files. Copy tokenizer.json and its config beside the model."
             )
@@ -103,23 +103,23 @@ class BaseModelSetup:
 
     @property
     def state_dtype(self) -> torch.dtype:
-        """Precision of the hidden states: float32 on a CPU, even of weights in bfloat16, where our blocks are used.
+        """Precision of the hidden states: float32 on a CPU with our blocks, even if the weights are bfloat16.
 
-        What bfloat16 would round away differs with the batch that a sequence is in, and so between sampling, scoring
-        and training.
+        bfloat16 rounding would depend on the batch that a sequence is in, and so differ between sampling, scoring and
+        training.
         """
         return torch.float32 if self.fused and self.device.type == "cpu" else self.dtype
 
     @property
     def precision(self) -> dict[str, Precision]:
-        """What ``dtype: auto`` chose here and how it multiplies: a resumed training must use the same."""
+        """The precision of weights and products (what ``dtype: auto`` chose): a resumed training must use the same."""
         mixed = self.state_dtype != self.dtype
         found = {"weights": self.dtype, "products": self.mode.many_rows if mixed else self.dtype}
         names = {dtype: name for name, dtype in DTYPES.items()}
         return {part: names[dtype] for part, dtype in found.items()}
 
     def use_precision(self, saved: Mapping[str, Precision]) -> None:
-        """Compute as the interrupted training did whose ``precision`` this was."""
+        """Compute as the interrupted training did, given its ``precision``."""
         weights = self.precision["weights"]
         if saved["weights"] != weights:
             raise ModelError(f"its weights are {saved['weights']}, here {weights}. Set dtype: {saved['weights']}.")
@@ -128,11 +128,11 @@ class BaseModelSetup:
             self.capabilities = dataclasses.replace(self.capabilities, products=saved["products"])
 
     def sampling(self, prepared: PreparedLayers | None) -> AbstractContextManager[None]:
-        """While one token after the other is computed, by prepared layers if there are any."""
+        """A context for sampling one token at a time, with prepared layers if there are any."""
         return computing(dataclasses.replace(self.mode, sampling=True, prepared=prepared))
 
     def computing(self) -> AbstractContextManager[None]:
-        """While anything of this model is computed: in its own mode, whatever other models do."""
+        """A context for computing anything with this model: in its own mode, whatever other models do."""
         mode = current_mode()
         return computing(mode if mode.sampling and mode.owner is self.mode.owner else self.mode)
 
@@ -143,14 +143,14 @@ class BaseModelSetup:
             inputs["inputs_embeds"] = embedded.to(self.state_dtype)
         mask = inputs.get("attention_mask")
         if mask is not None and mask.dim() == 4 and self.causal_lm.config._attn_implementation not in MASKED:
-            # Attention of the eager kind adds its mask: True would be 1.
+            # Eager attention adds its mask to the scores, where True would count as 1.
             lowest = torch.finfo(self.state_dtype).min
             inputs["attention_mask"] = torch.zeros_like(mask, dtype=self.state_dtype).masked_fill_(~mask, lowest)
         with self.computing():
             return self.transformer(**inputs)
 
     def hidden_states(self, inputs: Tensor, position_ids: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
-        """Last hidden states [B, T, d] of right-padded ids [B, T], or of what enters the blocks [B, T, d].
+        """Last hidden states [B, T, d] of right-padded ids [B, T], or of inputs to the blocks [B, T, d].
 
         A mask [B, 1, T, T] is True where a token sees another.
 
@@ -162,9 +162,9 @@ class BaseModelSetup:
         return self.blocks(**given, use_cache=False, **packed).last_hidden_state
 
     def wanted_states(self, inputs: Tensor, batch: Microbatch) -> Tensor:
-        """The wanted states [n, d] of a microbatch, from its ids, or from what enters the blocks.
+        """The wanted states [n, d] of a microbatch, from its ids, or from inputs to the blocks.
 
-        The last block's output at other positions would be thrown away; it is not computed where the model allows it.
+        Where the model allows it, the last block is computed only at the wanted positions: the rest would be discarded.
         """
         positions, index = batch.wanted_positions()
         if self.last_block is None or positions.shape[1] == inputs.shape[1]:
@@ -184,19 +184,19 @@ class BaseModelSetup:
             return self.head.finish(product_logits(hidden, matrix) if ready is None else ready[0])
 
     def project_all(self, hidden: Tensor) -> Tensor:
-        """Logits [n, V] on the CPU of hidden states that may be elsewhere."""
+        """Logits [n, V] on the CPU, from hidden states on any device."""
         with torch.no_grad():
             return self.project(hidden.to(self.device, self.state_dtype)).float().cpu()
 
     @property
     def plain_matrix(self) -> Tensor | None:
-        """W [V, d], if the output layer is nothing but the product with it and it is frozen."""
+        """W [V, d], if the output layer is just a product with it and it is frozen."""
         layer = self.causal_lm.get_output_embeddings()
         plain = type(layer) is nn.Linear and layer.bias is None and not layer.weight.requires_grad
-        plain = plain and find_stand_in(layer) is None and not layer._forward_hooks  # nobody changes what it gives
+        plain = plain and find_stand_in(layer) is None and not layer._forward_hooks  # nothing changes its output
         return layer.weight if plain else None
 
     @property
     def output_matrix(self) -> Tensor | None:
-        """W [V, d], if logits are nothing but ``head.scale`` times the product with it."""
+        """W [V, d], if logits are just ``head.scale`` times the product with it."""
         return None if self.head.softcap is not None else self.plain_matrix

@@ -1,8 +1,8 @@
-"""Which faster ways of computing a loaded model are used: decided once, here, by comparison with the model's own code.
+"""Which fast paths a loaded model uses: decided once, here, by comparison with the model's own code.
 
-A way is taken only if its numbers are those of the model's own forward pass, token by token. What is refused says why.
-An error while something is tried is an error, not a reason to run without it: a run that is quietly slower, or out of
-memory, helps nobody. Each can be turned off by the setting ``without``, and all of them by ``plain``.
+A path is used only if its numbers are those of the model's own forward pass, token by token. A refusal says why. An
+error while a path is tried is an error, not a reason to run without it: a run that is silently slower, or out of
+memory, helps nobody. The setting ``without`` turns single paths off, and ``plain`` all but the library's cache.
 """
 
 from __future__ import annotations
@@ -36,47 +36,47 @@ log = logging.getLogger(__name__)
 
 FAST_PATHS: tuple[FastPath, ...] = get_args(FastPath)
 ATTENTION_LAYERS = {"full_attention", "sliding_attention", "chunked_attention", "attention"}
-"""Kinds of layers that keep nothing of a text but keys and values."""
+"""Types of layers that keep nothing of a text but keys and values."""
 
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a loaded model is computed with. Noted with every run."""
+    """The fast paths that a loaded model uses. Recorded with every run."""
 
     on: tuple[FastPath, ...] = ()
-    """The faster ways that are used."""
+    """The fast paths in use."""
     refusals: Mapping[str, str] = field(default_factory=dict)
-    """Why the others are not."""
+    """Why the others are not used."""
     attention: str = ""
-    """The kind of attention, by its name in the library or ours."""
+    """The attention implementation, by the library's name for it or ours."""
     products: str = ""
     """Precision of products of many rows."""
     window: int | None = None
-    """Tokens that the model's attention reaches back, if that is bounded: our masks would let it reach further."""
+    """How many tokens back the model's attention reaches, if bounded: our masks would let it reach further."""
 
     def has(self, path: FastPath) -> bool:
-        """Whether a faster way is used."""
+        """Whether a fast path is in use."""
         return path in self.on
 
     def masks(self, path: FastPath, longest: int) -> bool:
-        """Whether a way that gives the model a mask of ours may be used for sequences of up to ``longest`` tokens."""
+        """Whether a path that gives the model our own mask may be used for sequences of up to ``longest`` tokens."""
         return self.has(path) and (self.window is None or longest <= self.window)
 
     def sampler_for(self, longest: int) -> SamplerKind:
-        """How sequences of up to ``longest`` tokens are sampled."""
+        """The sampler for sequences of up to ``longest`` tokens."""
         if self.masks("slot_sampler", longest):
             return "slots"
         return "cache" if self.has("library_cache") else "whole"
 
     def with_path(self, path: FastPath, refusal: str | None) -> Capabilities:
-        """The same with one more way, or with the reason why not."""
+        """The same with one more path, or with the reason why it is not used."""
         on = tuple(one for one in self.on if one != path)
         if refusal is None:
             return dataclasses.replace(self, on=(*on, path))
         return dataclasses.replace(self, on=on, refusals={**self.refusals, path: refusal})
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON can hold it."""
+        """In a form that JSON can hold."""
         return {name: dict(value) if isinstance(value, Mapping) else value for name, value in vars(self).items()}
 
     def __str__(self) -> str:
@@ -86,7 +86,7 @@ class Capabilities:
 
 
 def warn_of_other_capabilities(setup: BaseModelSetup, saved: Mapping[str, Any] | None, where: Path) -> None:
-    """Say so if an interrupted training was computed in other ways: its numbers are the same but for rounding."""
+    """Warn if an interrupted training used other fast paths: its numbers are the same up to rounding."""
     if saved is not None and set(saved["on"]) != set(setup.capabilities.on):
         log.warning(
             "%s was computed with %s, here it is %s: the rest of the run may differ in the last bits.",
@@ -95,7 +95,7 @@ def warn_of_other_capabilities(setup: BaseModelSetup, saved: Mapping[str, Any] |
 
 
 def find_capabilities(setup: BaseModelSetup, trial: Trial, without: Sequence[FastPath]) -> Capabilities:
-    """Try every faster way on a loaded base without adapters, and put those that agree to use."""
+    """Try every fast path on a loaded base without adapters, and use those that agree."""
     found = Capabilities(window=smallest_window(setup.text_config))
     for path, refusal in _decisions(setup, trial, without):
         found = setup.capabilities = found.with_path(path, refusal)
@@ -106,7 +106,7 @@ def find_capabilities(setup: BaseModelSetup, trial: Trial, without: Sequence[Fas
 def _decisions(
     setup: BaseModelSetup, trial: Trial, without: Sequence[FastPath]
 ) -> Iterator[tuple[FastPath, str | None]]:
-    """Each way with the reason why it is not used, in the order in which they build on each other."""
+    """Each path with the reason why it is not used, if any, in the order in which they build on each other."""
 
     def decide(path: FastPath, attempt: Callable[[], str | None]) -> tuple[FastPath, str | None]:
         return path, "turned off" if path in without else trying(setup, path, attempt)
@@ -118,12 +118,12 @@ def _decisions(
     yield decide("packed_prompts", lambda: _try_packed(setup, trial))
     yield decide("slot_sampler", lambda: _try_sampler(setup, "slots"))
     yield decide("decode_matrices", lambda: _try_decode_matrices(setup))
-    yield decide("shared_trunk", lambda: None)  # compared where it is known how deep it is (trunk)
+    yield decide("shared_trunk", lambda: None)  # compared where its depth is known (trunk)
     yield decide("library_cache", lambda: _try_library_cache(setup))
 
 
 def trying(setup: BaseModelSetup, path: FastPath, attempt: Callable[[], str | None]) -> str | None:
-    """Why a way is refused, or None; an error is passed on to the user."""
+    """Why a path is refused, or None; an error is reported to the user."""
     try:
         return attempt()
     except Exception as error:
@@ -135,14 +135,14 @@ def trying(setup: BaseModelSetup, path: FastPath, attempt: Callable[[], str | No
 
 
 def compare(setup: BaseModelSetup, ours: Tensor, plain: Tensor) -> str | None:
-    """Why two results for the same tokens are not the same, or None."""
+    """How two results for the same tokens differ, or None if they agree up to rounding."""
     found = disagreement(ours, plain)
     limit = rounding_limit(setup.dtype)
     return None if found <= limit else f"numbers off by {found:.1g} of their size, {limit:g} is rounding"
 
 
 def check_padding(setup: BaseModelSetup, trial: Trial) -> None:
-    """Refuse a model whose numbers for a text depend on what stands to the right of it."""
+    """Refuse a model whose results for a text depend on what is to the right of it."""
     refusal = compare(setup, setup.project_all(states_of(setup, trial.padded(setup))), trial.logits)
     if refusal is not None:
         raise ModelError(
@@ -180,7 +180,7 @@ def _try_packed(setup: BaseModelSetup, trial: Trial) -> str | None:
 
 
 def refuses_masks(setup: BaseModelSetup) -> str | None:
-    """Why a model cannot be given a mask of what each token sees, or None."""
+    """Why a model cannot be given a mask that says what each token sees, or None."""
     model, window = setup.causal_lm, smallest_window(setup.text_config)
     kinds = set(getattr(setup.text_config, "layer_types", None) or ()) - ATTENTION_LAYERS
     takes = inspect.signature(setup.transformer.forward).parameters
@@ -191,7 +191,7 @@ def refuses_masks(setup: BaseModelSetup) -> str | None:
     if getattr(setup.text_config, "alibi", False):
         return "distances between tokens are counted from the padding (ALiBi)"
     if "position_ids" not in takes or "past_key_values" not in takes:
-        return "positions or a cache cannot be given to it"
+        return "its forward pass takes no positions or no cache"
     if window is not None and window < LONGEST:
         return f"attention reaches back only {window} tokens"
     return None
@@ -203,7 +203,7 @@ def _try_sampler(setup: BaseModelSetup, kind: SamplerKind) -> str | None:
 
 def _try_decode_matrices(setup: BaseModelSetup) -> str | None:
     if not setup.capabilities.has("slot_sampler"):
-        return "they belong to the slot sampler"
+        return "only the slot sampler uses them, and it is off"
     before = setup.capabilities
     setup.capabilities = before.with_path("decode_matrices", None)
     try:
@@ -214,25 +214,25 @@ def _try_decode_matrices(setup: BaseModelSetup) -> str | None:
 
 def _try_library_cache(setup: BaseModelSetup) -> str | None:
     if "past_key_values" not in inspect.signature(setup.transformer.forward).parameters:
-        return "the model takes none"
+        return "the model accepts no cache"
     with torch.no_grad():
         output = setup.blocks(input_ids=torch.zeros(1, 3, dtype=torch.long, device=setup.device), use_cache=True)
     if getattr(output, "past_key_values", None) is None:
-        return "the model gives none"
+        return "the model returns no cache"
     limits: list[Any] = [
         module.time_step_limit for module in setup.transformer.modules() if hasattr(module, "time_step_limit")
     ]
     if any(tuple(limit) != (0.0, float("inf")) for limit in limits):
-        return "steps of its state are limited when a whole text is read, and not when one token is"
+        return "its state's time steps are clamped for whole texts but not for single tokens"
     return _try_sampler(setup, "cache")
 
 
 def smallest_window(config: Any) -> int | None:
     """The fewest tokens that a layer's attention reaches back, under whatever name the configuration gives it.
 
-    Or after which it is scaled by positions that it counts itself, and not as we give them.
+    Or after which attention is scaled by positions that the model counts itself, ignoring those that we give it.
     """
-    sizes = re.compile("(window|attention_chunk|floor_scale)(?!.*_layers$)")  # not how many layers have one
+    sizes = re.compile("(window|attention_chunk|floor_scale)(?!.*_layers$)")  # not the number of layers with one
     found = [value for name, value in vars(config).items() if sizes.search(name)]
     if getattr(config, "use_sliding_window", None) is False:  # a size that is not used
         return None

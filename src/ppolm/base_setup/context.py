@@ -8,14 +8,14 @@ from typing import Any
 log = logging.getLogger(__name__)
 
 STRETCHED = ("longrope", "dynamic")
-"""Rotary positions whose angles, of all tokens, change as soon as a text is longer than the original context."""
+"""Rotary positions whose angles change for all tokens as soon as a text is longer than the original context."""
 
 
 def context_length(config: Any) -> int | None:
     """Longest sequence a model has positions for, if it says so.
 
-    With positions that are stretched for long texts, no more than the original context: beyond it a long text would
-    change the numbers of a short one in the same batch, and those of its own first tokens while it is sampled.
+    With positions that are stretched for long texts, at most the original context: beyond it, a long text would change
+    the results of a short one in the same batch, and those of its own first tokens while it is sampled.
     """
     longest = getattr(config, "max_position_embeddings", None)
     original = [length for length in map(_original_length, _rope_settings(config)) if length]
@@ -28,7 +28,7 @@ def context_length(config: Any) -> int | None:
 
 
 def _rope_settings(config: Any) -> list[dict[str, Any]]:
-    """The settings of rotary positions, of one kind or of one kind per type of layer."""
+    """The settings of rotary positions: one for all layers, or one per type of layer."""
     found = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
     nested = [value for value in found.values() if isinstance(value, dict)]
     shared = getattr(config, "original_max_position_embeddings", None)

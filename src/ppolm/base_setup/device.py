@@ -12,16 +12,16 @@ from ppolm.messages import brief, reason
 
 
 def resolve_device(name: str) -> torch.device:
-    """``auto`` picks CUDA, then Apple MPS, then CPU; anything else must name a device that is really there."""
+    """``auto`` picks CUDA, then Apple MPS, then CPU; anything else must name a device that really works."""
     if name == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda")
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
     try:
         device = torch.device(name)
-        # A number that comes back: the device "meta" makes tensors, but holds nothing.
+        # Read a number back: the device "meta" creates tensors, but they hold nothing.
         torch.zeros(1, device=device).item()
-    except Exception as error:  # each kind of device has its own way to be missing
+    except Exception as error:  # each kind of device fails in its own way
         said = reason(error, 100)
         raise ConfigError(f"device is {brief(name)}, which cannot be used here ({said}). Use auto or cpu.") from None
     return device
@@ -31,17 +31,17 @@ Precision = Literal["float32", "bfloat16"]
 DTYPES: dict[Precision, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 """Precisions by their names in settings and checkpoints."""
 LARGE = 100_000_000
-"""Parameters from which bfloat16 may pay on a CPU: below, converting costs more than it saves."""
+"""Number of parameters from which bfloat16 may pay off on a CPU: below it, converting costs more than it saves."""
 
 
 def resolve_dtype(
     name: Precision | Literal["auto"], device: torch.device, parameters: Callable[[], int]
 ) -> torch.dtype:
-    """``auto``: bfloat16 where CUDA has it; on a CPU for large models, if it multiplies in it or memory is short."""
+    """``auto``: bfloat16 where CUDA supports it; on a CPU for large models, if it is faster or memory is short."""
     if name != "auto":
         return DTYPES[name]
     if device.type == "cuda":
-        # Older devices, such as T4 and V100, only imitate bfloat16: slower than float32, and less precise.
+        # Older devices, such as T4 and V100, only emulate bfloat16: slower than float32, and less precise.
         return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float32
     return torch.bfloat16 if device.type == "cpu" and _pays(parameters()) else torch.float32
 
@@ -62,10 +62,10 @@ def product_precision(weights: torch.dtype, device: torch.device) -> torch.dtype
 
 
 def memory_size(device: torch.device) -> int | None:
-    """Bytes of memory that a device has, if it can be known."""
+    """Bytes of memory that a device has, if known."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not a Unix
+    except (AttributeError, ValueError, OSError):  # not Unix
         return None

@@ -1,4 +1,4 @@
-"""Reading a causal language model and its parts from a folder or the Hub; failures say what to do about them."""
+"""Loading a causal language model and its parts from a folder or the Hub; errors say what to do about them."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from ppolm.messages import reason
 
 
 def find_blocks(model: nn.Module) -> tuple[str, nn.ModuleList]:
-    """The list of transformer blocks and the last part of its name: the list that holds the most weights."""
+    """The list of transformer blocks, found as the list with the most weights, and the last part of its name."""
     lists = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.ModuleList)]
     if not lists:
         raise ModelError(f"{type(model).__name__} has no list of layers, so it is no transformer that can be trained.")
-    # Not the longest one: experts inside a block may be more than there are blocks.
+    # Not the longest list: a block may have more experts than there are blocks.
     name, blocks = max(lists, key=lambda found: sum(weight.numel() for weight in found[1].parameters()))
     return name.rpartition(".")[2], blocks
 
@@ -46,7 +46,7 @@ def find_transformer(model: PreTrainedModel) -> nn.Module:
 
 @contextlib.contextmanager
 def blaming(name: str) -> Iterator[None]:
-    """While a library computes with a model's own files: whatever odd ones make it raise is the model's fault."""
+    """Report any error that a library raises while it uses a model's own files as a fault of the model."""
     try:
         yield
     except (PpolmError, MemoryError):
@@ -57,7 +57,7 @@ def blaming(name: str) -> Iterator[None]:
 
 
 def load_causal_config(name: str, trust_remote_code: bool) -> PreTrainedConfig:
-    """The configuration of a causal language model; raises if it is one of another kind of model."""
+    """The configuration of a causal language model; raises for any other kind of model."""
     config: PreTrainedConfig = load_pretrained(AutoConfig, name, trust_remote_code)
     own_code = "AutoModelForCausalLM" in (getattr(config, "auto_map", None) or {})
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING and not own_code:
@@ -69,7 +69,7 @@ def load_causal_config(name: str, trust_remote_code: bool) -> PreTrainedConfig:
 
 
 def empty_model(name: str, trust_remote_code: bool) -> PreTrainedModel:
-    """A model as its configuration describes it, of tensors that take no memory and hold nothing."""
+    """A model as its configuration describes it, with meta tensors, which take no memory and hold nothing."""
     config = load_causal_config(name, trust_remote_code)
     with blaming(name), torch.device("meta"):
         return AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
@@ -78,8 +78,8 @@ def empty_model(name: str, trust_remote_code: bool) -> PreTrainedModel:
 def load_causal_lm(name: str, dtype: torch.dtype, trust_remote_code: bool) -> PreTrainedModel:
     """Any causal language model from a local folder or the Hub."""
     config = load_causal_config(name, trust_remote_code)
-    # The library's fused attention scales ALiBi's distances otherwise than its plain one does (Falcon), and before
-    # transformers 5.21 it left out the bound on attention scores without a word (Gemma 2).
+    # The library's fused attention scales ALiBi's distances differently from its eager attention (Falcon), and before
+    # transformers 5.21 it silently ignored the soft cap on attention scores (Gemma 2).
     bounded = getattr(config.get_text_config(), "attn_logit_softcapping", None) is not None
     attention = {"attn_implementation": "eager"} if bounded or getattr(config, "alibi", False) else {}
     model, report = load_pretrained(
@@ -87,12 +87,14 @@ def load_causal_lm(name: str, dtype: torch.dtype, trust_remote_code: bool) -> Pr
     )
     absent = [*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])]
     if absent:  # transformers fills them with random numbers and continues
-        raise ModelError(f"Model {name} lacks {len(absent)} of its weights (first: {sorted(absent)[0]}). Get it again.")
+        raise ModelError(
+            f"Model {name} lacks {len(absent)} of its weights (first: {sorted(absent)[0]}). Download or copy it again."
+        )
     return model
 
 
 def load_pretrained(loader: Any, name: str, trust_remote_code: bool, **options: Any) -> Any:
-    """``loader.from_pretrained`` whose failures say what to do about them."""
+    """``loader.from_pretrained``, with errors that say what to do about them."""
     local = Path(name).expanduser()
     is_path = local.is_dir() or name.startswith((".", "/", "~")) or name.count("/") > 1
     if is_path:
@@ -101,12 +103,12 @@ def load_pretrained(loader: Any, name: str, trust_remote_code: bool, **options: 
     options |= {"trust_remote_code": trust_remote_code, "local_files_only": is_path or not hub_is_reachable()}
     try:
         return loader.from_pretrained(name, **options)
-    except Exception as error:  # transformers trusts a model's files, and raises whatever odd ones lead to
+    except Exception as error:  # transformers does not check a model's files, so bad ones may raise anything
         raise ModelError(explain_failure(loader, name, is_path, options["local_files_only"], error)) from error
 
 
 def check_model_folder(folder: Path) -> None:
-    """Raise for a folder that cannot hold a model, with what is missing."""
+    """Raise for a folder that cannot hold a model, and say what is missing."""
     if not folder.is_dir():
         raise ModelError(
             f"Model folder {folder} does not exist. Give a folder with config.json, weights and tokenizer."

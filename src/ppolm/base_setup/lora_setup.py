@@ -33,14 +33,14 @@ log = logging.getLogger(__name__)
 
 
 class AdapterSet:
-    """The adapters of one base by name. ``active`` switches them and says, exactly, what requires gradients."""
+    """The adapters of one base by name. ``active`` switches them and sets exactly what requires gradients."""
 
     def __init__(self, setup: BaseModelSetup) -> None:
         self.setup = setup
         self.heads: dict[str, nn.Module] = {}
         """Scalar heads by the adapter they belong to; they train with it."""
         self.trunk: Trunk | None = None
-        """Blocks below every adapter that trains, if there are any."""
+        """The blocks below every trainable adapter, if there are any."""
         self.packs_prompts = setup.capabilities.has("packed_prompts")
         """Whether sequences may share a row, so that a prompt is computed once for all its answers."""
         self._inner: dict[str, str] = {}
@@ -49,7 +49,7 @@ class AdapterSet:
         self._layers: list[BaseTunerLayer] = []
         """The layers that have adapters."""
         self._active: tuple[str | None, bool] | None = (None, False)
-        """The adapter that the base runs through, and whether it trains; None while that is being changed."""
+        """The adapter that the base runs through, and whether it is trainable; None while that is being changed."""
 
     @property
     def model(self) -> PeftModel:
@@ -64,7 +64,7 @@ class AdapterSet:
         return list(self._inner)
 
     def _name(self, name: str) -> str:
-        """A name for PEFT: it finds an adapter's numbers by it, so no module of the base may be called the same."""
+        """A name for PEFT, which finds an adapter's weights by it: no module of the base may have the same name."""
         parts = {part for path, _ in self.setup.causal_lm.named_modules() for part in path.split(".")}
         self._inner[name] = f"{name}_adapter" if name in parts else name
         return self._inner[name]
@@ -85,7 +85,7 @@ class AdapterSet:
     def load(self, name: str, folder: str | Path) -> None:
         """An adapter from a PEFT folder."""
         trained_on = read_adapter_config(folder).base_model_name_or_path
-        # On another base shapes may fit all the same, and the numbers mean nothing.
+        # On another base the shapes may still fit, but the weights mean nothing.
         if trained_on and absolute(trained_on) != self.setup.name:
             log.warning("Adapter %s was trained on %s and is used on %s.", folder, trained_on, self.setup.name)
         before, inner = self._fingerprint(), self._name(name)
@@ -94,13 +94,13 @@ class AdapterSet:
                 self._model = PeftModel.from_pretrained(self.setup.causal_lm, str(folder), adapter_name=inner)
             else:
                 self._model.load_adapter(str(folder), adapter_name=inner)
-        except Exception as error:  # PEFT trusts its files, and raises whatever odd ones lead to
+        except Exception as error:  # PEFT does not check its files, so bad ones may raise anything
             raise ModelError(f"Adapter {folder} does not load on model {self.setup.name}: {reason(error)}") from error
         self._added(name, before)
         self.load_weights(name, folder)  # PEFT accepts missing layers; this does not
 
     def _fingerprint(self) -> dict[int, Tensor]:
-        """A few numbers of every weight of the base, by the weight's identity."""
+        """The first few numbers of every base weight, by the weight's identity."""
         weights = self.setup.causal_lm.parameters()
         return {id(weight): weight.detach().flatten()[:8].clone() for weight in weights if not weight.requires_grad}
 
@@ -111,7 +111,7 @@ class AdapterSet:
                 f"Adding adapter {name!r} changed weights of {self.setup.name} itself, which all roles share."
             )
         self._check_round_trip(name)
-        self.model.eval()  # dropout is off in all of PPO, LoRA's too
+        self.model.eval()  # PPO uses no dropout, LoRA's included
         if self.setup.capabilities.has("fused_adapters"):
             refusal = trying(self.setup, "fused_adapters", lambda: fuse_adapters(self.model, self._inner[name]))
             if refusal is not None:
@@ -122,9 +122,9 @@ class AdapterSet:
         self.activate(None)
 
     def _check_round_trip(self, name: str) -> None:
-        """Refuse an adapter that PEFT would save in one form and not find again: a run could not be resumed."""
+        """Refuse an adapter that PEFT saves in a form it cannot load again: the run could not be resumed."""
         inner = self._inner[name]
-        # Without embeddings: PEFT would ask the Hub whether the base has been given new ones.
+        # Without embeddings: otherwise PEFT asks the Hub whether the base has new ones.
         saved = get_peft_model_state_dict(self.model, adapter_name=inner, save_embedding_layers=False)
         report = set_peft_model_state_dict(self.model, saved, inner)
         lost = sorted(set(report.missing_keys) & self.parameters(name).keys())
@@ -135,11 +135,11 @@ class AdapterSet:
             )
 
     def lora_config(self, name: str) -> LoraConfig:
-        """The shape of an adapter, for making another one like it."""
+        """A config for another adapter of the same shape."""
         return shape_of(self.model.peft_config[self._inner[name]])
 
     def activate(self, name: str | None, trainable: bool = False) -> None:
-        """Run the base through adapter ``name`` (None: the bare base) from now on; it trains only if asked."""
+        """Run the base through adapter ``name`` (None: the bare base) from now on; frozen unless ``trainable``."""
         if self._active == (name, trainable) or (name is None and self._model is None):
             return
         self._active = None  # if this is interrupted, it must not count as done
@@ -150,10 +150,10 @@ class AdapterSet:
 
     @contextmanager
     def active(self, name: str | None, trainable: bool | None = None) -> Iterator[None]:
-        """Run the base through adapter ``name`` inside a ``with``; afterwards, also after an error, as before it.
+        """Run the base through adapter ``name`` inside a ``with``; afterwards, also after an error, as before.
 
-        ``trainable`` says whether its parameters require gradients, for which the backward pass belongs inside, too.
-        None: they do if the adapter is active already and they did, else they do not.
+        ``trainable`` says whether its parameters require gradients; if so, the backward pass belongs inside, too.
+        None: trainable only if the adapter is already active and trainable.
         """
         before = self._active or (None, False)
         if trainable is None:
@@ -165,13 +165,13 @@ class AdapterSet:
             self.activate(*before)
 
     def _switch(self, inner: list[str], trainable: bool) -> None:
-        """Tell every layer which adapter to use, if any. PEFT's own switch of a whole model walks it several times."""
+        """Tell every layer which adapter to use, if any. PEFT's own switch walks the whole model several times."""
         for layer in self._layers:
-            # PEFT makes the active adapter trainable unless told otherwise: a reference would gather gradients.
+            # PEFT makes the active adapter trainable unless told otherwise: a reference would accumulate gradients.
             layer.set_adapter(inner, inference_mode=not trainable)
 
     def parameters(self, name: str) -> dict[str, Tensor]:
-        """Parameters of adapter ``name`` by their full names, in whatever kinds of layers PEFT holds them."""
+        """Parameters of adapter ``name`` by their full names, whatever kinds of layers PEFT keeps them in."""
         found = {}
         for path, module in self.model.named_modules():
             for inner, held in own_tensors(module, self._inner[name]):
@@ -179,7 +179,7 @@ class AdapterSet:
                     found[f"{path}.{inner}"] = held
                 else:
                     found |= {f"{path}.{inner}.{key}": value for key, value in held.named_parameters()}
-        # A wrapper and the layer inside it may both name a tensor.
+        # A wrapper and the layer inside it may both list the same tensor.
         first = {id(value): key for key, value in reversed(found.items())}
         return {key: value for key, value in found.items() if first[id(value)] == key}
 
@@ -188,33 +188,33 @@ class AdapterSet:
         return self.packs_prompts and self.setup.capabilities.masks("packed_prompts", longest)
 
     def share_trunk(self, trained: Sequence[str], mib: int) -> None:
-        """Compute the blocks below all adapters that train once for all roles and epochs, if there are such blocks."""
+        """Compute the blocks below all trained adapters once for all roles and epochs, if there are such blocks."""
         depth, allowed = min(map(self.first_block, trained)), self.setup.capabilities.has("shared_trunk")
         self.trunk = make_trunk(self.setup, depth, mib * 2**20) if depth and allowed else None
 
     def forget_states(self) -> None:
-        """Begin a new scope of what the trunk keeps: a PPO step, or a supervised training, never two of them."""
+        """Clear the trunk's cache, which serves a single PPO step or a single supervised training."""
         if self.trunk is not None:
             self.trunk.forget()
 
     def first_block(self, name: str | None) -> int:
-        """Number of the lowest block that adapter ``name`` changes; the number of blocks if it changes none."""
+        """Index of the lowest block that adapter ``name`` changes; the number of blocks if it changes none."""
         _, blocks = find_blocks(self.setup.causal_lm)
         own = set() if name is None else {id(value) for value in self.parameters(name).values()}
         inside = [own & {id(value) for value in block.parameters()} for block in blocks]
         if own - set().union(*inside):
-            return 0  # the embeddings, for one, come before every block
+            return 0  # such as the embeddings, which come before every block
         return next((number for number, found in enumerate(inside) if found), len(blocks))
 
     def copy(self, source: str, target: str) -> None:
-        """Overwrite adapter ``target`` with the numbers of ``source`` (same shape)."""
+        """Overwrite adapter ``target`` with the weights of ``source`` (same shape)."""
         pairs = zip(self.parameters(source).items(), self.parameters(target).items(), strict=True)
         with torch.no_grad():
             for (_, numbers), (_, parameter) in pairs:  # both in the order of the layers
                 parameter.copy_(numbers)
 
     def load_weights(self, name: str, folder: str | Path) -> None:
-        """Overwrite adapter ``name`` with the numbers of a saved one of the same shape."""
+        """Overwrite adapter ``name`` with the weights of a saved one of the same shape."""
         read_adapter_config(folder)
         try:
             weights = load_peft_weights(str(folder), device=str(self.setup.device))
@@ -224,7 +224,9 @@ class AdapterSet:
         own = self.parameters(name)
         broken = [key for key, value in weights.items() if not torch.isfinite(value).all()]
         if broken:
-            raise ModelError(f"Adapter {folder} holds numbers that are not finite ({broken[0]}). Get it again.")
+            raise ModelError(
+                f"Adapter {folder} holds numbers that are not finite ({broken[0]}). Download or copy it again."
+            )
         missing = [key for key in report.missing_keys if key in own]
         if missing or report.unexpected_keys:
             key = (missing or report.unexpected_keys)[0]

@@ -1,4 +1,4 @@
-"""Making the four roles on one base, as the configuration asks."""
+"""Creating the four roles on one base, as configured."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def _add_policy(adapters: AdapterSet, config: PPOConfig) -> None:
 
 
 def _add_rewards(adapters: AdapterSet, config: PPOConfig) -> list[RewardModel]:
-    """The reward adapters, if a reward or the value model's start needs them."""
+    """The reward adapters, if a reward or the value model's initialisation needs them."""
     asked = "model" in (*config.reward, config.judge) or config.human_needs_model
     if not asked and config.value_init != "reward":
         return []
-    # The embedded model has a reward model of its own; to leave it untrained would help nobody.
+    # The embedded model has a reward model of its own; a new, untrained one would help nobody.
     sources = config.reward_model or ((EMBEDDED,) if config.model_name == EMBEDDED else ())
     if not sources:
         adapters.create("reward", new_lora_config(config, adapters.setup.causal_lm))
@@ -76,7 +76,7 @@ def _add_rewards(adapters: AdapterSet, config: PPOConfig) -> list[RewardModel]:
 
 
 def _add_value(adapters: AdapterSet, config: PPOConfig, reward: RewardModel | None) -> ValueModel:
-    """A new adapter with a zero head, or a copy of the reward model that gives the same, normalised, numbers."""
+    """A new adapter with a zero head, or a copy of the reward model that gives the same normalised scores."""
     if config.value_init == "zero" or reward is None:
         adapters.create("value", new_lora_config(config, adapters.setup.causal_lm))
         return ValueModel(adapters)

@@ -19,8 +19,8 @@ SPEAKERS = {"user": "Human", "assistant": "Assistant", "system": "System"}
 class TokenizerSetup:
     """A tokenizer with ``pad_id`` (never an EOS) and all ``eos_ids`` a response may end with.
 
-    The tokenizer itself is never changed: a token that it called its pad would vanish from decoded texts and from the
-    files that are saved. Padding is made here, from ``pad_id``, never by the tokenizer.
+    The tokenizer itself is never changed: a token declared as its pad would vanish from decoded texts and from the
+    files that are saved. Padding is done here, with ``pad_id``, never by the tokenizer.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, vocab_size: int, eos_ids: Sequence[int] = ()) -> None:
@@ -34,7 +34,7 @@ class TokenizerSetup:
         """Token ids of a text prompt, or of chat messages through the model's chat template or as a transcript."""
         if isinstance(prompt, str):
             ids = list(self.tokenizer(prompt)["input_ids"])
-            # Some tokenizers close every text with EOS; a prompt that is already over cannot be continued.
+            # Some tokenizers append EOS to every text; a prompt that has already ended cannot be continued.
             return ids[:-1] if len(ids) > 1 and ids[-1] in self.eos_ids and not self._ends_in_eos(prompt) else ids
         if not self.tokenizer.chat_template:
             self._say_how_chats_are_written()
@@ -56,7 +56,7 @@ class TokenizerSetup:
         return any(prompt.endswith(self.tokenizer.convert_ids_to_tokens(token)) for token in self.eos_ids)
 
     def encode_answer(self, prompt: str | Messages, text: str) -> list[int]:
-        """Token ids of a whole answer to a prompt, with its end; one that the text has already is not doubled."""
+        """Token ids of a whole answer to a prompt, with its end token, which is not added if already there."""
         ids = list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
         return ids if ids and ids[-1] in self.eos_ids else [*ids, self.answer_end(prompt)]
 
@@ -68,7 +68,7 @@ class TokenizerSetup:
             try:
                 text = str(self.tokenizer.apply_chat_template(turn, tokenize=False)).rpartition(words)[2]
             except (TemplateError, ValueError):
-                text = ""  # a template for prompts only; whether it takes the prompt is for ``encode`` to say
+                text = ""  # a template for prompts only; a prompt that it refuses is reported by ``encode``
             after = self.tokenizer(text, add_special_tokens=False)["input_ids"]
             if after and after[0] in self.eos_ids:
                 return int(after[0])
@@ -84,29 +84,29 @@ class TokenizerSetup:
         return whole[len(start) :] if whole.startswith(start) else self._decode(list(ids), keep_special)
 
     def decode_prompt(self, ids: Sequence[int]) -> str:
-        """A prompt as it was written: with its special tokens, but without the BOS that the tokenizer put before it."""
+        """A prompt as it was written: with its special tokens, but without the BOS that the tokenizer added."""
         has_bos = len(ids) > 1 and ids[0] == self.tokenizer.bos_token_id
         return self._decode(list(ids[1:] if has_bos else ids), keep_special=True)
 
     def _decode(self, ids: list[int], keep_special: bool) -> str:
-        # The two-argument form keeps spaces as they are; clean-up would make text and tokens disagree.
+        # Clean-up would change spaces, so that text and tokens disagree.
         return str(self.tokenizer.decode(ids, skip_special_tokens=not keep_special, clean_up_tokenization_spaces=False))
 
 
 def transcript(messages: Messages) -> str:
-    """A chat for a model that knows no chats, open for the assistant's next words.
+    """A chat for a model without a chat template, ending where the assistant's answer begins.
 
-    Every turn begins on a line of its own, so that an answer needs no space before it.
+    The text of every turn begins on a line of its own, so that an answer needs no space before it.
     """
     turns = [f"{SPEAKERS.get(message['role'], message['role'])}:\n{message['content']}" for message in messages]
     return "\n\n".join([*turns, "Assistant:\n"])
 
 
 def choose_pad_id(tokenizer: PreTrainedTokenizerBase, eos_ids: Sequence[int], vocab_size: int) -> int:
-    """The tokenizer's own pad if it is no EOS, else another special token, else any token that is no EOS.
+    """The tokenizer's own pad if it is not an EOS, else another special token, else any token that is not an EOS.
 
-    Padding is masked everywhere, so any id would do for the numbers; EOS must not, because a padded EOS cannot be told
-    from one that was sampled. No token is added: the embedding matrix keeps its size.
+    Padding is masked everywhere, so any id would give the same numbers; but not EOS, because a padded EOS cannot be
+    told from a sampled one. No token is added: the embedding matrix keeps its size.
     """
     special = sorted(tokenizer.all_special_ids, key=lambda token: "pad" not in tokenizer.convert_ids_to_tokens(token))
     candidates = [tokenizer.pad_token_id, tokenizer.unk_token_id, *special, *range(vocab_size)]

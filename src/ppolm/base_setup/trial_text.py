@@ -1,6 +1,6 @@
-"""A short text to try a loaded model on, and what the model itself, untouched, makes of it.
+"""A short text to try a loaded model on, and the unmodified model's own results for it.
 
-Whatever computes faster than the model's own code has to give these numbers.
+Every fast path has to give these numbers.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Trial:
         return list(self.sequences.microbatches(10**6, setup.tokenizer.pad_id, setup.device))
 
     def packed(self, setup: BaseModelSetup) -> list[Microbatch]:
-        """The sequences with every prompt held once."""
+        """The sequences packed, with every prompt only once."""
         return list(pack(self.items, 10**6, setup.tokenizer.pad_id, setup.device, "actions"))
 
 
@@ -61,7 +61,7 @@ def trial_items(vocab_size: int) -> tuple[Answers, ...]:
 
 @torch.no_grad()
 def run_plain(setup: BaseModelSetup) -> Trial:
-    """The trial by the model's own forward pass: one whole sequence after the other, no cache, no padding, no mask."""
+    """The trial with the model's own forward pass: one whole sequence at a time, no cache, no padding, no mask."""
     items, logits, states = trial_items(setup.text_config.vocab_size), [], []
     for item in items:
         for answer in item.answers:
@@ -83,7 +83,7 @@ def run_plain(setup: BaseModelSetup) -> Trial:
 
 @torch.no_grad()
 def states_of(setup: BaseModelSetup, batches: Iterable[Microbatch]) -> Tensor:
-    """Hidden states [n, d] before every token of every answer, in their order."""
+    """Hidden states [n, d] before every token of every answer, in the order of the tokens."""
     rows, states = [], []
     for batch in batches:
         rows.append(batch.rows)

@@ -1,6 +1,6 @@
 """The blocks below the lowest adapter: frozen, so the same function for every role, in every epoch, in every step.
 
-They run once per sequence. Their output is kept, and roles start above them.
+They run once per sequence. Their output is cached, and roles start above them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class Trunk:
-    """The lowest ``depth`` blocks of a base, and the hidden states they gave, within ``budget`` bytes."""
+    """The lowest ``depth`` blocks of a base, and a cache of their output within ``budget`` bytes."""
 
     def __init__(self, setup: BaseModelSetup, blocks: nn.ModuleList, depth: int, budget: int) -> None:
         self.setup, self.depth = setup, depth
@@ -33,18 +33,18 @@ class Trunk:
         self.drops = any(value for name, value in settings if re.search("^(?!classifier).*(dropout|pdrop)", name))
         """Whether the blocks have dropout that is active in training mode."""
         self.kept: OrderedDict[bytes, Tensor] = OrderedDict()
-        """States [t, d] of a prompt, or of an answer after its prompt, the longest unused first."""
+        """States [t, d] of a prompt, or of an answer after its prompt; the least recently used come first."""
         self.bytes = 0
 
     def finish(self, batch: Microbatch) -> Tensor:
-        """The wanted states [n, d] of a microbatch, through the upper blocks alone; they may have gradients."""
+        """The wanted states [n, d] of a microbatch, from the upper blocks alone; they may have gradients."""
         states = self.states(batch)
         with standing_in(self.lower, pass_on):
             return self.setup.wanted_states(states, batch)
 
     @torch.no_grad()
     def states(self, batch: Microbatch) -> Tensor:
-        """What enters the upper blocks [B, T, d]: from what is kept, or computed and kept."""
+        """The input of the upper blocks [B, T, d]: from the cache, or computed and cached."""
         segments = () if self.drops and self.setup.causal_lm.training else batch.segments
         found = [part for part in (self._find(segment.key, segment.length) for segment in segments) if part is not None]
         if not segments or len(found) < len(segments):
@@ -75,8 +75,8 @@ class Trunk:
         return seen[0]
 
     def forget(self) -> None:
-        """Drop what is kept. States computed in another microbatch may differ in their last bit: a resumed
-        run must not find other ones than a run that was never interrupted."""
+        """Clear the cache. States computed in another microbatch may differ in the last bit: a resumed run must
+        not find other ones than an uninterrupted run."""
         self.kept.clear()
         self.bytes = 0
 
@@ -95,7 +95,7 @@ class Trunk:
         old = self.kept.pop(key, None)
         if old is not None:
             self.bytes -= old.nbytes
-        self.kept[key] = states.clone()  # a view would keep the whole microbatch
+        self.kept[key] = states.clone()  # a view would keep the whole microbatch in memory
         self.bytes += states.nbytes
         while self.bytes > self.budget:
             self.bytes -= self.kept.popitem(last=False)[1].nbytes
@@ -103,7 +103,7 @@ class Trunk:
 
 @torch.no_grad()
 def make_trunk(setup: BaseModelSetup, depth: int, budget: int) -> Trunk | None:
-    """A trunk of the lowest ``depth`` blocks; None where a model does more to its input than hand it to the blocks."""
+    """A trunk of the lowest ``depth`` blocks; None if a model does more with its input than pass it to the blocks."""
     trunk = Trunk(setup, find_blocks(setup.causal_lm)[1], depth, budget)
     refusal = trunk_refusal(setup, trunk)
     if refusal is None:
@@ -131,9 +131,9 @@ def _try_trunk(setup: BaseModelSetup, trunk: Trunk) -> str | None:
 
 
 def _hands_on_states(setup: BaseModelSetup, trunk: Trunk) -> str | None:
-    """Why a block of this model cannot be skipped by handing on its input, or None: it must give states for states."""
-    if getattr(setup.text_config, "hidden_size_per_layer_input", 0):  # Gemma 3n and 4: looked up again for every block
-        return "its blocks read the tokens themselves, besides the states below them"
+    """Why a block of this model cannot be skipped by passing on its input, or None: it must map states to states."""
+    if getattr(setup.text_config, "hidden_size_per_layer_input", 0):  # Gemma 3n and 4: embeddings for each block
+        return "its blocks also read the token ids, not only the output of the block below"
     blocks, seen = [*trunk.lower, *trunk.upper], []
     width = setup.causal_lm.get_input_embeddings().weight.shape[1]
 
@@ -149,5 +149,5 @@ def _hands_on_states(setup: BaseModelSetup, trunk: Trunk) -> str | None:
         for hook in hooks:
             hook.remove()
     if len(seen) != len(blocks) or not all(seen):
-        return "its blocks do not simply turn states, as wide as the embeddings, into states"
+        return "its blocks do not map hidden states to hidden states of the embedding width"
     return None

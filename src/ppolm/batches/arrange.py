@@ -23,7 +23,7 @@ def arrange(
     segments: bool,
     cost: Cost,
 ) -> Iterator[Microbatch]:
-    """All items in microbatches; ``rows`` of a microbatch are positions among all wanted states, in the items' order.
+    """All items in microbatches, whose ``rows`` are indices into the wanted states of all items, in the items' order.
 
     All answers of an item are in the same microbatch.
     """
@@ -38,7 +38,7 @@ def arrange(
 def apart(
     items: Sequence[Answers], token_budget: int, pad_id: int, device: torch.device, read: Read, segments: bool
 ) -> Iterator[Microbatch]:
-    """As ``arrange``, with a row of its own for every answer."""
+    """Like ``arrange``, with a row of its own for every answer."""
     flat = TokenSequences(*zip(*((item.prompt, answer) for item in items for answer in item.answers), strict=True))
     first = torch.tensor([0, *(len(item.answers) for item in items)]).cumsum(0).tolist()
     own, lengths = [range(*pair) for pair in pairwise(first)], flat.lengths(read, segments)
@@ -54,7 +54,7 @@ def bundled(
     device: torch.device,
     read: Read,
 ) -> Iterator[Microbatch]:
-    """As ``arrange``, with the answers of a bundle behind their prompt, each once for all items that hold it."""
+    """Like ``arrange``, with the answers of a bundle after their prompt, each once for all items that contain it."""
     packed, computed = _each_answer_once(items, together, read)
     order, uses = computed.argsort(stable=True), computed.bincount()
     begins = uses.cumsum(0) - uses
@@ -63,7 +63,7 @@ def bundled(
 
 
 def _each_answer_once(items: Sequence[Answers], together: Sequence[Bundle], read: Read) -> tuple[list[Answers], Tensor]:
-    """The prompt of every bundle with its different answers; and of every wanted state, the computed one [wanted]."""
+    """The prompt of every bundle with its distinct answers; and for every wanted state, the computed one [wanted]."""
     counts = [[1 if read == "ends" else len(answer) for answer in item.answers] for item in items]
     starts = torch.tensor([0, *(count for own in counts for count in own)]).cumsum(0).tolist()
     first = torch.tensor([0, *map(len, counts)]).cumsum(0).tolist()
@@ -83,10 +83,10 @@ def _each_answer_once(items: Sequence[Answers], together: Sequence[Bundle], read
 
 
 def _for_every_use(batch: Microbatch, order: Tensor, begins: Tensor, uses: Tensor) -> Microbatch:
-    """A microbatch of computed states as one of wanted states: each is read as often as items want it.
+    """Turn a microbatch of computed states into one of wanted states: each is read once per item that wants it.
 
-    ``order`` [wanted] are the wanted states by the computed one that they are; those of computed state i stand there
-    from ``begins[i]``, and are ``uses[i]``.
+    ``order`` [wanted] lists the wanted states, sorted by the computed state they come from: those of computed state i
+    begin at ``begins[i]``, and there are ``uses[i]`` of them.
     """
     repeats = uses[batch.rows]
     if bool((repeats == 1).all()):
@@ -99,5 +99,5 @@ def _for_every_use(batch: Microbatch, order: Tensor, begins: Tensor, uses: Tenso
         state_index=batch.state_index[here],
         actions=batch.actions[here],
         rows=order[begins[batch.rows[taken]] + nth],
-        most=None,  # a row is now read more often than it has states
+        most=None,  # states of a row are now read more than once
     )

@@ -1,7 +1,7 @@
 """Several sequences side by side in one row, and a prompt once for all its answers: fewer tokens, the same numbers.
 
-A mask decides which token sees which, and positions count from each sequence's own beginning, so a hidden state is
-what it would be alone.
+A mask decides which token sees which, and positions count from the beginning of each sequence, so a hidden state is
+the same as if its sequence were alone.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ class Answers:
 
     @property
     def size(self) -> int:
-        """Tokens when the prompt is held once."""
+        """Number of tokens, counting the prompt once."""
         return len(self.prompt) + sum(map(len, self.answers))
 
     def numbers(self) -> list[float]:
-        """All ids, with a mark between the parts."""
+        """All ids, with -1 after each part."""
         return [id_ for part in (self.prompt, *self.answers) for id_ in (*part.tolist(), -1)]
 
 
 def pack(
     items: Sequence[Answers], token_budget: int, pad_id: int, device: torch.device, read: Read
 ) -> Iterator[Microbatch]:
-    """All items in microbatches; ``rows`` of a microbatch are positions among all wanted states, in the items' order.
+    """All items in microbatches, whose ``rows`` are indices into the wanted states of all items, in the items' order.
 
-    All answers of an item are in the same microbatch. Rows are no wider than the longest item: attention costs the
-    square of the width.
+    All answers of an item are in the same microbatch. Rows are no wider than the longest item: the cost of attention
+    is quadratic in the width.
     """
     starts = torch.tensor([0, *(_wanted(item, read) for item in items)]).cumsum(0).tolist()
     bins = fill_bins([item.size for item in items])
@@ -48,9 +48,9 @@ def pack(
 
 
 def fill_bins(sizes: Sequence[int]) -> list[list[int]]:
-    """Indices in bins that are no wider than the largest size: the longest first, each where it first fits.
+    """Indices in bins that are no wider than the largest size: the longest first, each in the first bin it fits.
 
-    A tree over the bins holds the most room of each half, so that finding a bin takes log n steps.
+    A tree over the bins stores the largest room in each half, so that finding a bin takes log n steps.
     """
     capacity, leaves = max(sizes, default=0), 1 << max(len(sizes) - 1, 0).bit_length()
     room = [capacity] * (2 * leaves)  # room[1] is the root, the halves of room[n] are room[2n] and room[2n + 1]
@@ -75,11 +75,11 @@ def _wanted(item: Answers, read: Read) -> int:
 
 
 def _microbatch(rows: list[list[tuple[Answers, int]]], pad_id: int, device: torch.device, read: Read) -> Microbatch:
-    """Rows of items side by side, each item with the place of its first wanted state among all that are wanted."""
+    """Rows of items side by side; each item comes with the index of its first wanted state among all wanted states."""
     width = max(sum(item.size for item, _ in row) for row in rows)
     input_ids = torch.full((len(rows), width), pad_id, dtype=torch.long)
     positions = torch.zeros((len(rows), width), dtype=torch.long)
-    tree = torch.zeros((2, len(rows), width), dtype=torch.long)  # item of each token, and branch: 0 is the prompt
+    tree = torch.zeros((2, len(rows), width), dtype=torch.long)  # item and branch of each token; branch 0 is the prompt
     states, actions, wanted, segments = [], [], [], []
     for number, row in enumerate(rows):
         at = 0
@@ -107,14 +107,14 @@ def _microbatch(rows: list[list[tuple[Answers, int]]], pad_id: int, device: torc
 
 
 def _positions_and_branches(item: Answers) -> tuple[Tensor, Tensor]:
-    """Of every token of an item [size]: its position, continued in each answer from the prompt, and its branch."""
+    """For every token of an item [size]: its position, which each answer continues from the prompt, and its branch."""
     prompt, lengths = len(item.prompt), [len(item.prompt), *map(len, item.answers)]
     positions = [torch.arange(prompt), *(torch.arange(prompt, prompt + length) for length in lengths[1:])]
     return torch.cat(positions), torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
 
 
 def _read_columns(item: Answers, read: Read) -> Tensor:
-    """Where in an item its wanted states stand [n]: before every token of every answer, or at every answer's end."""
+    """Columns of an item's wanted states [n]: before every token of every answer, or at every answer's end."""
     last, begin, columns = torch.tensor([len(item.prompt) - 1]), len(item.prompt), []
     for answer in item.answers:
         end = begin + len(answer)

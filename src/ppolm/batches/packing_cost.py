@@ -1,6 +1,6 @@
-"""How many answers share a row with their prompt: decided by what it costs, from lengths and the model's shape alone.
+"""How many answers share a row with their prompt: decided by cost, from lengths and the model's shape alone.
 
-Held once for several answers, a prompt is computed once; but rows grow wide, and attention costs the width squared.
+A prompt shared by several answers is computed once; but rows get wide, and attention costs the width squared.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from ppolm.batches.packing import Answers, fill_bins
 from ppolm.batches.sequences import PASS_COST, Read, split_by_tokens
 
 ALONE, PACKED, LAST = 1.1, 0.8, 2.7
-"""Time of attention to a pair of tokens, beside the time that as many operations take in products: in a row of its
-own, in a packed row, in the last block. Attention weighs twice as much in training as in scoring; these are the means,
-and good enough for both (``python -m bench.packing``)."""
+"""Time of attention per pair of tokens, relative to the time of as many operations in products: in a row of its own,
+in a packed row, in the last block. Attention weighs twice as much in training as in scoring; these are the means, good
+enough for both (``python -m bench.packing``)."""
 
 PAYS = 0.97
-"""Packed rows must cost less than this share of plain ones: estimates are no closer, and plain rows need no mask."""
+"""Packed rows must cost less than this share of plain rows, which need no mask: estimates are no more exact."""
 
 
 @dataclass(frozen=True)
 class Topic:
-    """A prompt and the different answers to it, as numbers of tokens, and which of the answers each item holds."""
+    """A prompt and the distinct answers to it, as token counts, and which of the answers each item contains."""
 
     prompt: int
     answers: list[int]
     items: list[tuple[int, tuple[int, ...]]]
-    """The number of an item, and of its answers among the different ones."""
+    """The index of an item, and the indices of its answers in ``answers``."""
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """Items about one prompt that are computed together: their numbers, and the answers that they hold, each once."""
+    """Items with the same prompt that are computed together: their indices, and their answers, each once."""
 
     topic: Topic
     items: list[tuple[int, tuple[int, ...]]]
@@ -41,12 +41,12 @@ class Bundle:
 
     @property
     def size(self) -> int:
-        """Tokens, the prompt's once."""
+        """Number of tokens, counting the prompt once."""
         return self.topic.prompt + sum(self.topic.answers[answer] for answer in self.answers)
 
 
 def topics(items: Sequence[Answers]) -> list[Topic]:
-    """The items by prompt, in the order in which the prompts first come."""
+    """The items grouped by prompt, in the order in which the prompts first appear."""
     found: dict[bytes, Topic] = {}
     numbers: dict[tuple[bytes, bytes], int] = {}
     for number, item in enumerate(items):
@@ -64,7 +64,7 @@ def topics(items: Sequence[Answers]) -> list[Topic]:
 
 
 def bundles(topic: Topic, most: int, token_budget: int) -> list[Bundle]:
-    """The items in bundles of at most ``most`` answers and ``token_budget`` tokens, or of one item; of like sizes."""
+    """The items in bundles of similar size: at most ``most`` answers and ``token_budget`` tokens, or a single item."""
     count = -(-len(topic.answers) // most)
     each = -(-len(topic.answers) // count)
     made: list[Bundle] = []
@@ -85,8 +85,8 @@ def bundles(topic: Topic, most: int, token_budget: int) -> list[Bundle]:
 
 
 def size_in(config: Any, name: str) -> int | None:
-    """A size that a model's configuration names; where layers differ in it, the largest."""
-    if name in (getattr(config, "per_layer_attributes", None) or ()):  # not to be read of the model as a whole
+    """A size from a model's configuration; where layers differ in it, the largest."""
+    if name in (getattr(config, "per_layer_attributes", None) or ()):  # can only be read layer by layer
         found = [getattr(config.per_layer_config[layer], name, None) for layer in range(config.num_hidden_layers)]
     else:
         value = getattr(config, name, None)
@@ -96,20 +96,20 @@ def size_in(config: Any, name: str) -> int | None:
 
 @dataclass(frozen=True)
 class Cost:
-    """What decides between rows: the shape of a model, as far as it says what products and attention cost."""
+    """What decides between layouts: a model's shape, as far as it determines the cost of products and attention."""
 
     blocks: int
     """Blocks that are computed."""
     balance: float
-    """Tokens at which attention costs as many operations as the products of a block."""
+    """Number of tokens at which attention takes as many operations as the products of a block."""
     kv: float
-    """Keys' and values' share of these products: of the last block nothing else is computed for all tokens."""
+    """Share of keys and values in these products: in the last block nothing else is computed for all tokens."""
 
     @classmethod
     def of(cls, config: Any, skipped: int = 0) -> Cost:
         """From a model's configuration, without the ``skipped`` blocks.
 
-        A token takes 2 operations per weight, and 4 per channel of the heads and token that it sees.
+        A token takes 2 operations per weight, and 4 per channel of the heads for each token that it sees.
         """
         heads, hidden = config.num_attention_heads, config.hidden_size
         head = size_in(config, "head_dim") or hidden // heads
@@ -120,13 +120,13 @@ class Cost:
         return cls(config.num_hidden_layers - skipped, weights / (2 * heads * head), kv / weights)
 
     def of_pass(self, rows: int, width: int, wanted: int, packed: bool) -> float:
-        """A forward pass, in tokens that go through the products of one block.
+        """Cost of a forward pass, in tokens that go through the products of one block.
 
         rows · [(blocks - 1 + kv) · width + ((blocks - 1) · seen + LAST · wanted · width) / balance] + blocks · start
 
-        ``wanted`` states are read of each row; ``seen`` are the pairs of a token and one that it may look at. In a row
-        of its own: ALONE · width² / 2, since what is later is left out; packed: PACKED · width². ``start`` is
-        PASS_COST, what a pass costs however small it is.
+        ``wanted`` states are read from each row; ``seen`` counts the pairs of a token and one that it sees. In a row of
+        its own: ALONE · width² / 2, since later tokens are left out; packed: PACKED · width². ``start`` is PASS_COST,
+        the cost of a pass however small it is.
         """
         seen = PACKED * width**2 if packed else ALONE * width**2 / 2
         products = (self.blocks - 1 + self.kv) * width
@@ -135,7 +135,7 @@ class Cost:
 
 
 def packed_cost(groups: Sequence[Topic], most: int, token_budget: int, read: Read, cost: Cost) -> float:
-    """What all passes cost if at most ``most`` answers share a row with their prompt."""
+    """Cost of all passes if at most ``most`` answers share a row with their prompt."""
     made = [bundle for topic in groups for bundle in bundles(topic, most, token_budget)]
     sizes = [bundle.size for bundle in made]
     wanted = [len(one.answers) if read == "ends" else one.size - one.topic.prompt for one in made]
@@ -144,7 +144,7 @@ def packed_cost(groups: Sequence[Topic], most: int, token_budget: int, read: Rea
 
 
 def apart_cost(groups: Sequence[Topic], token_budget: int, read: Read, cost: Cost) -> float:
-    """What all passes cost if every answer has a row of its own, after its prompt."""
+    """Cost of all passes if every answer has a row of its own, after its prompt."""
     rows, held = [], []
     for topic in groups:
         for _, own in topic.items:
@@ -161,10 +161,10 @@ def _cost(rows: Sequence[tuple[int, int]], passes: Sequence[Sequence[int]], pack
 
 
 def most_together(groups: Sequence[Topic], token_budget: int, read: Read, cost: Cost) -> int:
-    """The largest number of answers that share a row with their prompt, so that all passes cost least; 0: do not pack.
+    """How many answers at most should share a row with their prompt for the lowest cost; 0: do not pack.
 
-    Tried are 1 (packed, but side by side), 2, 4, ... and all. It depends on lengths and the model's shape alone, so
-    that a resumed run decides as the interrupted one did. Where costs are equal, the narrower rows win.
+    Candidates are 1 (packed, but side by side), 2, 4, ... and all. The choice depends on lengths and the model's shape
+    alone, so that a resumed run decides as the interrupted one did. If costs are equal, narrower rows win.
     """
     largest = max(len(topic.answers) for topic in groups)
     tried = [*(2**power for power in range(largest.bit_length()) if 2**power < largest), largest]

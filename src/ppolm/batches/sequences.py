@@ -1,4 +1,4 @@
-"""Token sequences and how they are cut into padded microbatches under a token budget."""
+"""Token sequences and how they are split into padded microbatches under a token budget."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Read = Literal["actions", "ends"]
 
 @dataclass(frozen=True)
 class Segment:
-    """A prompt, or an answer, in a row of a microbatch. ``key`` names its tokens and all that they see."""
+    """A prompt or an answer in a row of a microbatch. ``key`` identifies its tokens and everything they see."""
 
     row: int
     start: int
@@ -29,9 +29,9 @@ class Segment:
 
 @dataclass(frozen=True)
 class Microbatch:
-    """Right-padded ids of some sequences, and where in them the wanted states stand.
+    """Right-padded ids of some sequences, and the positions of the wanted states in them.
 
-    ``rows`` are the positions of these states among all that are wanted of the TokenSequences. Positions and mask are
+    ``rows`` are the indices of these states among all wanted states of the TokenSequences. Positions and mask are
     given where several sequences share a row (see packing.py).
     """
 
@@ -42,14 +42,14 @@ class Microbatch:
     position_ids: Tensor | None = None  # [B, T]
     mask: Tensor | None = None  # [B, 1, T, T]
     segments: tuple[Segment, ...] = ()
-    most: int | None = None  # W: wanted states of the row that has the most; None: to be counted
+    most: int | None = None  # W: largest number of wanted states in a row; None: to be counted
 
     def wanted_positions(self) -> tuple[Tensor, Tensor]:
-        """Positions [B, W] of the wanted states in their rows, W the most of any row, and their places [n] in B*W."""
+        """Positions [B, W] of the wanted states in their rows, W the most in any row, and their indices [n] in B*W."""
         rows, width = self.input_ids.shape
         row, position = self.state_index // width, self.state_index % width
         most = int(row.bincount().max()) if self.most is None else self.most
-        # States stand in the order of their rows. Counting them would make the host wait for the device.
+        # States are sorted by row. Counting them would make the host wait for the device.
         starts = torch.searchsorted(row, torch.arange(rows, device=row.device))
         place = torch.arange(len(row), device=row.device) - starts[row] + row * most
         positions = torch.zeros(rows * most, dtype=torch.long, device=row.device)
@@ -59,7 +59,7 @@ class Microbatch:
 
 @dataclass(frozen=True)
 class TokenSequences:
-    """Ragged sequences: a context (the prompt) each, and the actions taken after it.
+    """Ragged sequences, each a context (the prompt) and the actions taken after it.
 
     The state before action t of a sequence with c context tokens is read at position c - 1 + t.
     """
@@ -69,11 +69,11 @@ class TokenSequences:
 
     @cached_property
     def starts(self) -> list[int]:
-        """Position of every sequence's first action among all actions."""
+        """Index of every sequence's first action among all actions."""
         return torch.tensor([0, *map(len, self.actions)]).cumsum(0).tolist()
 
     def wanted(self, read: Read) -> int:
-        """How many states a pass over all sequences gives."""
+        """How many states are wanted from all sequences."""
         return len(self.actions) if read == "ends" else self.starts[-1]
 
     def microbatches(
@@ -81,8 +81,8 @@ class TokenSequences:
     ) -> Iterator[Microbatch]:
         """All sequences in padded microbatches, similar lengths together.
 
-        The last action is part of no state and is left out, unless its own state is wanted, or ``segments`` are: these
-        are always whole, so that what is kept of them serves every use.
+        No state before an action depends on the last action, so it is left out, unless its own state is wanted, or
+        ``segments`` are: these are always whole, so that their cached states serve every use.
         """
         groups = split_by_tokens(self.lengths(read, segments), token_budget)
         return self.padded(groups, pad_id, device, read, segments)
@@ -97,7 +97,7 @@ class TokenSequences:
             yield dataclasses.replace(batch, segments=self._segments(indices)) if segments else batch
 
     def lengths(self, read: Read, segments: bool) -> list[int]:
-        """Tokens of each sequence that are computed."""
+        """Number of tokens of each sequence that are computed."""
         left_out = 0 if segments or read == "ends" else 1
         pairs = zip(self.contexts, self.actions, strict=True)
         return [len(context) + len(actions) - left_out for context, actions in pairs]
@@ -134,18 +134,18 @@ class TokenSequences:
 
 
 def segments_of(row: int, start: int, prompt: Tensor, answers: Sequence[Tensor]) -> list[Segment]:
-    """The segments of a prompt that begins at ``start``, and of the answers that follow it one after the other."""
+    """The segments of a prompt that begins at ``start``, and of the answers that follow it in order."""
     key = prompt.numpy().tobytes()
     segments, start = [Segment(row, start, len(prompt), key)], start + len(prompt)
     for answer in answers:
-        # The prompt's length stands in front: another split of the same tokens is another key.
+        # The prompt's length comes first: another split of the same tokens has another key.
         segments.append(Segment(row, start, len(answer), b"%d:" % len(prompt) + key + answer.numpy().tobytes()))
         start += len(answer)
     return segments
 
 
 def cut_middle(prompt: Tensor, room: int) -> Tensor:
-    """At most ``room`` tokens of a prompt: its middle goes, because tasks are stated at the beginning or the end."""
+    """At most ``room`` tokens of a prompt: its middle is cut, because tasks are stated at the beginning or the end."""
     if len(prompt) <= room:
         return prompt
     head = room // 2
@@ -153,26 +153,26 @@ def cut_middle(prompt: Tensor, room: int) -> Tensor:
 
 
 PASS_COST = 128
-"""Padding tokens that cost as much as one forward pass more: about the time that a pass takes however small it is."""
+"""Padding tokens that cost as much as one more forward pass: about the time that a pass takes however small it is."""
 
 
 def split_by_tokens(lengths: Sequence[int], token_budget: int, pass_cost: int = PASS_COST) -> list[list[int]]:
     """Groups of indices, longest first, each at most ``token_budget`` tokens when padded (or one sequence).
 
-    Of all ways to cut the sorted lengths, the one with the fewest tokens, padding included, and passes.
+    Of all ways to split the sorted lengths, the cheapest: tokens, padding included, plus ``pass_cost`` per group.
     """
     order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
-    widths, cheapest = [lengths[i] for i in order], [0]  # cheapest[n]: the cost of the first n in the best groups
+    widths, cheapest = [lengths[i] for i in order], [0]  # cheapest[n]: the cost of the first n, grouped best
 
     def cost(begin: int, end: int) -> float:
-        """Of the first ``end``, if their last group begins at ``begin``; beyond the budget a later one wins."""
+        """Of the first ``end``, if their last group begins at ``begin``; over the budget, a later beginning wins."""
         tokens = widths[begin] * (end - begin)
         if tokens > token_budget and end - begin > 1:
             return 1e30 * (len(order) - begin)
         return cheapest[begin] + tokens + pass_cost
 
-    # Widths fall, so a later beginning that is cheaper for one end is cheaper for all later ends. Each beginning is
-    # the best for a stretch of ends, which it takes from the ones before: no end has to try all beginnings.
+    # Widths decrease, so a later beginning that is cheaper for one end is cheaper for all later ends. Each beginning is
+    # the best for a stretch of ends, which it takes over from earlier ones: no end has to try all beginnings.
     stretches, begins = deque([(1, 0)]), [0]  # (first end, beginning); begins[n]: where the last group of n begins
     for end in range(1, len(order) + 1):
         if len(stretches) > 1 and stretches[1][0] == end:

@@ -29,10 +29,10 @@ USAGE = """usage: ppolm data check FILE [FILE ...] [--help] ...
 
 @dataclass(frozen=True)
 class CheckArguments:
-    """Say what ppolm understands of data files: kinds of rows, bad rows, lengths, duplicates, label balance.
+    """Report how ppolm reads data files: kinds of rows, bad rows, lengths, duplicates, label balance.
 
-    Several files are treated as the splits of one dataset, and what they share is reported. A bad row ends the command
-    with status 1.
+    Several files are treated as the splits of one dataset, and what they share is reported. With a bad row the exit
+    status is 1.
     """
 
     files: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="FILE")] = ()
@@ -40,15 +40,15 @@ class CheckArguments:
     split: Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="NAME")] = ()
     """Split of a dataset name; give it again for more. Default: train."""
     model_name: str | None = None
-    """Model folder or name: lengths in its tokens too, and how many rows exceed its context."""
+    """Model folder or name: also report lengths in its tokens, and how many rows exceed its context."""
     skip_bad_rows: bool = False
-    """Count bad rows, but end with status 0."""
+    """Count bad rows, but exit with status 0."""
     json: bool = False
     """Print one JSON object."""
 
 
 def main(argv: list[str]) -> None:
-    """Run a sub-command; there is one so far."""
+    """Run a sub-command; so far there is only ``check``."""
     if argv[:1] in (["-h"], ["--help"]):
         print(USAGE)
         return
@@ -105,7 +105,7 @@ def sources_of(arguments: CheckArguments) -> list[tuple[str, str, str]]:
 
 
 def load_counter(name: str) -> tuple[CountTokens, int | None]:
-    """Counts tokens as the model's tokenizer makes them; and the model's context, if its config tells."""
+    """A counter of tokens by the model's tokenizer, and the model's context length if its config has one."""
     from transformers import AutoConfig, AutoTokenizer
 
     from ppolm.base_setup.load_model import blaming, explain_failure
@@ -120,9 +120,9 @@ def load_counter(name: str) -> tuple[CountTokens, int | None]:
     elif source.startswith((".", "/", "~")) or source.count("/") > 1:
         raise ModelError(f"Model folder {source} does not exist. Give a folder with a tokenizer, or a name on the Hub.")
     options = {"local_files_only": is_path or not hub_is_reachable()}
-    try:  # a folder with a tokenizer alone will do
+    try:  # a folder with only a tokenizer is enough
         loaded = AutoTokenizer.from_pretrained(source, **options)
-    except Exception as error:  # transformers trusts a model's files, and raises whatever comes of odd ones
+    except Exception as error:  # transformers does not validate a model's files, and may raise anything
         raise ModelError(explain_failure(AutoTokenizer, name, is_path, options["local_files_only"], error)) from error
     with blaming(name):
         empty = not loaded("any text")["input_ids"]
@@ -130,7 +130,7 @@ def load_counter(name: str) -> tuple[CountTokens, int | None]:
         raise ModelError(f"Model {name} has no tokenizer files. Copy tokenizer.json and its config into it.")
     try:
         config: Any = AutoConfig.from_pretrained(source, **options).get_text_config()
-    except Exception:  # as above; lengths can be told without it
+    except Exception:  # as above; lengths do not need it
         config = None
     tokenizer = TokenizerSetup(loaded, len(loaded))
 

@@ -1,4 +1,4 @@
-"""The findings of ``ppolm data check`` as text, at most 100 wide."""
+"""The findings of ``ppolm data check`` as text, at most 100 columns wide."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def text_of(found: dict[str, Any]) -> str:
 
 
 def file_text(report: dict[str, Any]) -> str:
-    """One file."""
+    """The report on one file."""
     lines = [report["source"], *_rows(report)]
     if report["rows"]:
         lines += [*_lengths(report), *_duplicates(report), *_balance(report)]
@@ -128,18 +128,18 @@ def longer_text(found: dict[str, Any] | None) -> list[str]:
         f"{percent(found['mean'])}{interval} of {found['pairs']:,} {'pair' if found['pairs'] == 1 else 'pairs'}{equal}",
         f"(95 % interval by prompt: pairs are averaged within each of {found['prompts']:,} prompts first)"
         if several
-        else "(of one prompt, which is too few for an interval)",
+        else "(one prompt only: too few for an interval)",
         f"Choosing the {guess} is right in {percent(right)} of pairs: a reward model must beat that.",
     ]
 
 
 def percent(share: float) -> str:
-    """A share, as people read it."""
+    """A share as a percentage."""
     return f"{100 * share:.1f} %"
 
 
 def correlation_text(value: float | None) -> str:
-    """Whether longer answers are judged better."""
+    """The correlation of judgements with length."""
     return "no correlation with length can be measured" if value is None else f"correlation with length {value:+.2f}"
 
 

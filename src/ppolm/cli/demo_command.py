@@ -1,4 +1,4 @@
-"""``ppolm demo``: PPO on the embedded model, then an honest look at what changed."""
+"""``ppolm demo``: PPO on the embedded model, then a comparison on posts it was not trained on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ppolm.runs.results import TrainingResults
 
 TEST_PROMPTS = "embedded:test"
-"""Posts that no training saw and no setting was chosen on."""
+"""Posts that were used neither for training nor for choosing settings."""
 
 NEXT = """This was the embedded tiny model in a made-up world. With Qwen3-0.6B-Base, your prompts and your reward:
   ppolm train --model-name Qwen/Qwen3-0.6B-Base --prompts your_prompts.jsonl --reward your_rewards.py:score \\
@@ -42,7 +42,7 @@ class DemoArguments:
     reward: str = "model"
     """model: a reward model learned from the judge's preferences. gold: the judge itself. Or path/file.py:function."""
     posts: int = 256
-    """Test posts to measure on: 256 are all there are, fewer are quicker and less certain."""
+    """Test posts to measure on, at most 256: fewer are quicker and less certain."""
     samples: int = 3
     """Test posts to show with both summaries: the first ones, not the best ones."""
     output_dir: str = "runs"
@@ -85,11 +85,11 @@ def run_demo(arguments: DemoArguments) -> tuple[dict[str, Any], TrainingResults,
 
 
 def demo_config(arguments: DemoArguments) -> PPOConfig:
-    """The demo's settings with what the flags change."""
+    """The demo's settings, overridden by the flags."""
     config = PPOConfig.from_yaml(DEMO)
     return dataclasses.replace(
         config,
-        dtype="float32",  # on every device: the figures that the demo is compared with are of float32
+        dtype="float32",  # on every device: the reference figures of the demo are float32
         seed=arguments.seed,
         max_steps=config.max_steps if arguments.steps is None else arguments.steps,
         reward=(arguments.reward,),
@@ -99,7 +99,7 @@ def demo_config(arguments: DemoArguments) -> PPOConfig:
 
 
 def say(line: str) -> None:
-    """A line for people, beside what is printed for programs."""
+    """Print a progress line to standard error."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -123,13 +123,13 @@ def outcome(
 
 
 def gap_closed(comparison: Comparison) -> float:
-    """Share of the distance from the SFT model's gold to 1 that the policy has gone."""
+    """The gain in gold divided by the distance from the SFT model's gold to 1."""
     before, _, change = comparison.intervals()["judge"]
     return change.mean / (1 - before.mean)
 
 
 def numbers(comparison: Comparison) -> dict[str, Any]:
-    """Gold and reward with intervals, and what the judge saw, before and after."""
+    """Gold and reward with intervals, and the facts that the judge found, before and after."""
     names = {"judge": "gold", "reward": "reward"}
     table: dict[str, Any] = {
         names[name]: dict(zip(("before", "after", "change"), map(dataclasses.asdict, intervals), strict=True))
@@ -149,7 +149,7 @@ def numbers(comparison: Comparison) -> dict[str, Any]:
 
 
 def show(answer: dict[str, Any], results: TrainingResults, sampled: Comparison, samples: int) -> str:
-    """The outcome as a person reads it."""
+    """The outcome as text."""
     lines = ["", f"Test: {answer['test_posts']} posts that no training saw and no setting was chosen on."]
     lines += ["Means with 95 % intervals, by post.", ""]
     lines.append(f"{'':24}{'before (SFT)':>22}{'after (PPO)':>22}{'change':>25}")
@@ -179,5 +179,5 @@ def show(answer: dict[str, Any], results: TrainingResults, sampled: Comparison, 
 
 
 def interval_text(interval: dict[str, float], sign: str = "") -> str:
-    """0.550 [0.52, 0.58]."""
+    """Such as ``0.550 [0.52, 0.58]``."""
     return f"{interval['mean']:{sign}.3f} [{interval['low']:{sign}.2f}, {interval['high']:{sign}.2f}]"

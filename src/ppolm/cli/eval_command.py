@@ -74,7 +74,7 @@ def main(argv: list[str]) -> None:
 
 
 def prompts_to_use(run: Path, config: PPOConfig, source: str | None) -> list[Prompt]:
-    """The prompts asked for, or those that the run held out: it says which, whatever its data files hold by now."""
+    """The prompts asked for, or those the run held out: stored with it, since its data files may have changed."""
     from ppolm.runs.prompt_schedule import different_prompts
     from ppolm.storage.prompt_record import read_held_out, read_trained_on
 
@@ -87,5 +87,7 @@ def prompts_to_use(run: Path, config: PPOConfig, source: str | None) -> list[Pro
     seen = read_trained_on(run)
     trained = sum(prompt.key in seen for prompt in prompts)
     if trained:
-        log.warning("%d of these %d prompts were trained on: on them, memory is measured too.", trained, len(prompts))
+        log.warning(
+            "%d of these %d prompts were trained on, so the result partly measures memorisation.", trained, len(prompts)
+        )
     return prompts

@@ -13,7 +13,7 @@ from ppolm.errors import ConfigError
 
 PACKAGE = Path(__file__).resolve().parent.parent
 SHIPPED = ("README.md", "configs", "docs", "examples")
-"""What is copied. In the wheel it lies below ppolm/shipped, in a checkout at its root."""
+"""What is copied: from ppolm/shipped in the wheel, from the root of a checkout."""
 
 NEXT = """Next:
   cd {folder}
@@ -32,7 +32,7 @@ class ExamplesArguments:
 
 
 def main(argv: list[str]) -> None:
-    """Copy, and say what to do with it."""
+    """Copy, and print what to do next."""
     folder = Path(parse(ExamplesArguments, "ppolm examples", argv).folder).expanduser()
     copy_examples(folder)
     print(f"Copied to {folder}: {', '.join(SHIPPED)}.\n{NEXT.format(folder=folder)}")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 PROMPTS_AT_ONCE = 32
 MOST_SAMPLES = 10_000
-"""Responses per prompt: those of a prompt are in memory together."""
+"""The most responses per prompt: they are all in memory at once."""
 
 
 @dataclass(frozen=True)
@@ -44,16 +44,16 @@ class GenerateArguments(MachineArguments):
     prompts: str | None = None
     """File or dataset with prompts."""
     chat: Literal["auto", "yes", "no"] = "auto"
-    """Text prompts as what a user says in a chat, by the model's chat template. auto: as the run was trained; for a
-    bare model no, because many base models, which only continue text, have a template all the same."""
+    """Pass text prompts through the model's chat template as user messages. auto: as the run was trained; no for a bare
+    model, because many base models have a template although they only continue text."""
     skip_bad_rows: bool = False
-    """A row of --prompts that cannot be used: left out and counted, instead of an error."""
+    """Leave out and count rows of --prompts that cannot be used, instead of failing."""
     samples: int = 1
     """Responses per prompt."""
     max_new_tokens: int | None = None
     """Longest response. Default: the run's, or 64."""
     temperature: float | None = None
-    """Default: the run's, or 1. 0 takes the most likely token each time."""
+    """Default: the run's, or 1. 0 always takes the most likely token."""
     top_k: int | None = None
     """Default: the run's, or 50."""
     top_p: float | None = None
@@ -74,7 +74,7 @@ def main(argv: list[str]) -> None:
     if not 0 <= arguments.seed < 2**63:
         raise ConfigError(f"seed is {brief(arguments.seed)}, expected between 0 and 2^63 - 1.")
     if not prompts:
-        raise ConfigError("There is nothing to answer. Give --prompt 'text' or --prompts FILE.")
+        raise ConfigError("There are no prompts. Give --prompt 'text' or --prompts FILE.")
     from ppolm.base_setup import AdapterSet, BaseModelSetup, new_lora_config
     from ppolm.models import PolicyModel
     from ppolm.rollout.generator import Generator
@@ -85,7 +85,7 @@ def main(argv: list[str]) -> None:
         prompts = [as_chat(prompt) for prompt in as_prompts(prompts)]
     adapters = AdapterSet(BaseModelSetup(config))
     if adapter is None:
-        adapters.create("policy", new_lora_config(config, adapters.setup.causal_lm))  # a new adapter changes nothing
+        adapters.create("policy", new_lora_config(config, adapters.setup.causal_lm))  # new: it has no effect
     else:
         adapters.load("policy", adapter)
     sampling = dataclasses.replace(Sampling.of(config), greedy=arguments.temperature == 0)
@@ -96,22 +96,22 @@ def main(argv: list[str]) -> None:
 
 
 def trained_on_chats(adapter: str | None) -> bool:
-    """Whether the prompts of the run that an adapter comes from were chats; no, if it does not tell."""
+    """Whether an adapter comes from a run with chat prompts; False if that is not known."""
     try:
         return adapter is not None and bool(json.loads((Path(adapter) / "best.json").read_text()).get("chat"))
-    except (OSError, ValueError, AttributeError):  # an adapter from elsewhere, or of an older run
+    except (OSError, ValueError, AttributeError):  # an adapter from elsewhere, or from an older run
         return False
 
 
 def as_chat(prompt: Prompt) -> Prompt:
-    """Text as what a user says in a chat."""
+    """A text prompt as a user message in a chat."""
     if not isinstance(prompt.content, str):
         return prompt
     return dataclasses.replace(prompt, content=[{"role": "user", "content": prompt.content}])
 
 
 def show(texts: list[GeneratedText], as_json: bool) -> None:
-    """Print responses as soon as they are there."""
+    """Print the responses of a batch."""
     for text in texts:
         if as_json:
             print(json_text({"prompt": text.prompt.content, "response": text, "ended": text.ended}))
@@ -120,7 +120,7 @@ def show(texts: list[GeneratedText], as_json: bool) -> None:
 
 
 def config_and_adapter(arguments: GenerateArguments, argv: Sequence[str]) -> tuple[PPOConfig, str | None]:
-    """The run's configuration, or defaults for a bare model, with what the flags change; and the adapter to load."""
+    """The run's configuration, or defaults for a bare model, overridden by flags; and the adapter to load."""
     from ppolm.runs.resume import find_best
     from ppolm.runs.run_folder import read_run_config
     from ppolm.storage.code_consent import ask_consent

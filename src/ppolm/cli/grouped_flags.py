@@ -1,7 +1,7 @@
 """Settings as flags under one heading per group. The flags themselves are flat: ``--learning-rate``, in any group.
 
-tyro makes a heading of every nested dataclass, so a flat configuration is taken apart into one per group, and put
-together again from what was parsed.
+tyro prints a heading for every nested dataclass, so a flat configuration is split into one per group and reassembled
+after parsing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ S = TypeVar("S", bound=ModelSettings)
 
 
 def grouped(own: Any, settings: ModelSettings, about: str | None) -> Any:
-    """The defaults that tyro lays flags over: the command's ``own``, then the settings. ``about`` heads the help."""
+    """The defaults for tyro: the command's ``own`` flags, then the settings. ``about`` is the help's description."""
     kind = type(settings)
     types, texts, known = get_type_hints(kind), meanings(kind), settings_of(kind)
     declared: list[tuple[str, Any]] = [("own", Annotated[type(own), tyro.conf.arg(name="")])]
@@ -37,7 +37,7 @@ def grouped(own: Any, settings: ModelSettings, about: str | None) -> Any:
 
 
 def put_together(kind: type[S], arguments: Any) -> S:
-    """The configuration of what was parsed, checked as every configuration is."""
+    """The configuration from the parsed groups, validated as always."""
     values: dict[str, Any] = {}
     for group in _groups(kind):
         values |= vars(getattr(arguments, _attribute(group)))
@@ -45,7 +45,7 @@ def put_together(kind: type[S], arguments: Any) -> S:
 
 
 def _groups(kind: type[ModelSettings]) -> list[Group]:
-    """The groups that a configuration has settings in, in the order of all groups."""
+    """The groups that a configuration has settings in, in the order of ``GROUPS``."""
     used = {one.group for one in settings_of(kind).values()}
     return [group for group in GROUPS if group in used]
 

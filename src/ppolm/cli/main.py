@@ -1,4 +1,4 @@
-"""The ``ppolm`` command: dispatch, and errors as one sentence."""
+"""The ``ppolm`` command: dispatch, and errors as one line."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     outlive_readers()
     try:
         status = run(argv)
-    finally:  # here, where a reader that has gone is no error; Python's own flush at the end comes too late
+    finally:  # here a closed pipe is handled; Python's own flush at exit would come too late
         sys.stdout.flush()
     sys.exit(status)
 
 
 def run(argv: list[str]) -> int:
-    """0 if all went well, 1 for an error that was explained, 2 for a command that does not exist.
+    """The exit status: 0 for success, 1 for a reported error, 2 for an unknown command.
 
-    128 and the number of the signal if one ended it: 130 for Ctrl-C, 143 for SIGTERM.
+    128 plus the signal number if a signal ended it: 130 for Ctrl-C, 143 for SIGTERM.
     """
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(usage())
@@ -65,40 +65,40 @@ def run(argv: list[str]) -> int:
     try:
         with Insisting() as signals:
             return run_command(argv, signals)
-    except KeyboardInterrupt as stop:  # a signal that came when everything else was over
+    except KeyboardInterrupt as stop:  # a signal that arrived after the command had ended
         return report_stop(argv[0], stop, signal.SIGINT)
 
 
 def run_command(argv: list[str], signals: Stopping) -> int:
-    """The status of a command that exists."""
+    """Run a known command; returns its exit status."""
     try:
         prepare_output()
         command: Callable[[list[str]], None] = import_module(f"ppolm.cli.{argv[0]}_command").main
         command(argv[1:])
     except BaseException as error:
-        if isinstance(error, KeyboardInterrupt) or signals.number is not None:  # what was interrupted may say otherwise
+        if isinstance(error, KeyboardInterrupt) or signals.number is not None:  # interrupted code may raise anything
             return report_stop(argv[0], error, signals.number or signal.SIGINT)
         return report_error(error)
     return 0
 
 
 def report_error(error: BaseException) -> int:
-    """Say in one line what went wrong, if it is the user's to know; the status that tells it."""
+    """Print a user's error as one line and return the exit status; raise all other errors again."""
     if isinstance(error, PpolmError):
         return fail(str(error))
-    if isinstance(error, BrokenPipeError):  # the reader of our output has gone, as with `| head`
+    if isinstance(error, BrokenPipeError):  # the reader has closed the pipe, as with `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    if isinstance(error, OSError):  # a file, disk or address that is not what the user thought; ours are others
+    if isinstance(error, OSError):  # a problem with a file, disk or address, not a bug
         what = f"{error.filename}: " if error.filename else ""
-        return fail(f"{what}{error.strerror or reason(error)}. See whether it is there, and may be read or written.")
+        return fail(f"{what}{error.strerror or reason(error)}. Check that it exists and that you may read or write it.")
     if isinstance(error, MemoryError):
         return fail("There is not enough memory. `ppolm train --estimate` says what a training takes.")
     raise error
 
 
 def report_stop(command: str, error: BaseException, number: int) -> int:
-    """Say in one line what a signal left behind; the status that tells it."""
+    """Print in one line what was saved when a signal ended the command, and return the exit status."""
     line = "stopped before anything was saved."
     if isinstance(error, Stopped):
         number = error.number
@@ -110,36 +110,36 @@ def report_stop(command: str, error: BaseException, number: int) -> int:
 
 
 def fail(message: str) -> int:
-    """Print an error as one line: what it quotes from a user's files can neither control nor flood the terminal."""
+    """Print an error as one line, shortened and without control characters: it may quote a user's files."""
     print(f"error: {cut(printable(' '.join(message.split()), keep=''), LONGEST_MESSAGE)}", file=sys.stderr)
     return 1
 
 
 class PlainFormatter(logging.Formatter):
-    """Warnings as plain lines, for the same reason."""
+    """Warnings shortened and without control characters, for the same reason."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """The formatted line."""
         return cut(printable(super().format(record)), LONGEST_MESSAGE)
 
 
 def usage() -> str:
-    """What there is to call."""
+    """The list of commands."""
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}}  {what}" for name, what in COMMANDS.items()]
     return "\n".join(["usage: ppolm COMMAND [--help] ...", "", *lines])
 
 
 def prepare_output() -> None:
-    """Warnings as plain lines; no loading bars where nobody watches them."""
+    """Warnings as plain lines; no loading bars without a terminal."""
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
     for handler in logging.getLogger().handlers:
         if type(handler) is logging.StreamHandler:
             handler.setFormatter(PlainFormatter("warning: %(message)s"))
-    logging.captureWarnings(True)  # libraries repeat whole fields of a file in theirs
+    logging.captureWarnings(True)  # warnings of libraries may quote whole fields of a file
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # read when it is imported, which --help need not wait for
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # read at its import, which --help skips to be quick
     if not sys.stderr.isatty():
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")

@@ -41,14 +41,14 @@ class OveroptArguments:
 
 
 def main(argv: list[str]) -> None:
-    """Run the sweep; say where the curve turns."""
+    """Run the sweep and print its table."""
     arguments = parse(OveroptArguments, "ppolm overopt", argv)
     config = PPOConfig.from_yaml(arguments.config or DEMO)
     if config.judge is None or config.prompts is None:
         raise ConfigError(f"{arguments.config} needs a judge (a reward that is not trained on) and prompts.")
     if not arguments.kl_coefs:
         raise ConfigError("kl_coefs is empty, so there is nothing to try. Give at least one weight of the KL penalty.")
-    if len({f"{kl_coef:g}" for kl_coef in arguments.kl_coefs}) < len(arguments.kl_coefs):  # as folders are named
+    if len({f"{kl_coef:g}" for kl_coef in arguments.kl_coefs}) < len(arguments.kl_coefs):  # as in folder names
         raise ConfigError(f"kl_coefs names a value twice: {arguments.kl_coefs}.")
     if arguments.eval_every < 1:
         raise ConfigError(f"eval_every is {arguments.eval_every}, expected at least 1: evaluations are the points.")
@@ -61,7 +61,7 @@ def main(argv: list[str]) -> None:
 
 
 def sweep(config: PPOConfig, arguments: OveroptArguments, folder: Path) -> None:
-    """One run after the other, in a folder that is ours alone."""
+    """One run after the other, in a claimed folder."""
     from ppolm.runs.overopt_report import write_overopt_report
 
     runs = [

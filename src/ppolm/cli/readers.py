@@ -1,4 +1,4 @@
-"""Output whose reader has gone, as with ``| head``: no traceback, neither at once nor at the end."""
+"""Output pipes that the reader closes early, as with ``| head``: no traceback, neither at once nor at exit."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 
 class Heard:
-    """A stream of text that outlives its reader: what is written after that goes nowhere.
+    """A text stream that survives a closed pipe: further output is discarded.
 
-    If what it carries is the product of the command, nobody wants the rest of it: ``ends`` says to end, quietly. What
-    a training says of its progress is no reason to stop it.
+    With ``ends`` the program exits quietly instead: standard output carries the result of a command, and nobody reads
+    the rest of it. A training that can no longer print its progress to standard error continues.
     """
 
     def __init__(self, stream: Any, ends: bool) -> None:
         self._stream, self._ends = stream, ends
 
     def write(self, text: str) -> int:
-        """As the stream does, while somebody reads."""
+        """Write to the stream until its reader has gone."""
         try:
             return int(self._stream.write(text))
         except BrokenPipeError:
@@ -26,7 +26,7 @@ class Heard:
             return len(text)
 
     def flush(self) -> None:
-        """Likewise."""
+        """Flush the stream until its reader has gone."""
         try:
             self._stream.flush()
         except BrokenPipeError:
@@ -34,7 +34,7 @@ class Heard:
 
     def _mute(self) -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, self._stream.fileno())  # what is still in its buffer has to go somewhere
+        os.dup2(nowhere, self._stream.fileno())  # the rest of its buffer has to go somewhere
         os.close(nowhere)
         if self._ends:
             raise SystemExit(0)
@@ -44,7 +44,7 @@ class Heard:
 
 
 def outlive_readers() -> None:
-    """Let the reader of this program's output close it early."""
+    """Let readers of standard output and standard error close them early."""
     for name, ends in (("stdout", True), ("stderr", False)):
         if getattr(sys, name) is not None:  # a program without a terminal may have none
             setattr(sys, name, Heard(getattr(sys, name), ends))

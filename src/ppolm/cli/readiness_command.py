@@ -28,13 +28,13 @@ class ReadinessArguments(MachineArguments):
     data: tuple[str, ...] = ()
     """Preferences, scores or thumbs: .jsonl(.gz), .csv or .parquet files, or dataset names."""
     dataset_split: str = "train"
-    """Split to read of a dataset whose name does not end in one: name:split, or name/config:split, says its own."""
+    """Split to read if a dataset's name does not end in one (name:split or name/config:split)."""
     skip_bad_rows: bool = False
     """Leave out rows that cannot be used, and count them."""
     model_name: str | None = None
     """Base model. Default: the one the reward model was trained on."""
     mistakes: int = 5
-    """Most confident mistakes to show."""
+    """How many of the most confident mistakes to show."""
     output: str | None = None
     """New folder for the report (Markdown, PNG, JSON). Default: only print."""
     json: bool = False
@@ -51,12 +51,12 @@ def main(argv: list[str]) -> None:
     if arguments.output is None:
         measure(arguments, None)
         return
-    with claim_result(Path(arguments.output)):  # before the measuring, not after it
+    with claim_result(Path(arguments.output)):  # fails before measuring, not after
         measure(arguments, Path(arguments.output))
 
 
 def measure(arguments: ReadinessArguments, output: Path | None) -> None:
-    """Measure, print, and write if there is a place for it."""
+    """Measure, print, and write a report if there is an ``output``."""
     rows = [
         row
         for source in arguments.data
@@ -73,7 +73,9 @@ def measure(arguments: ReadinessArguments, output: Path | None) -> None:
     trained = sum(row.prompt.key in seen for row in rows)
     if trained:
         log.warning(
-            "%d of these %d rows have a prompt that was trained on: memory is measured too.", trained, len(rows)
+            "%d of these %d rows have a prompt from the training data, so the result partly measures memorisation.",
+            trained,
+            len(rows),
         )
     readiness = assess(rows, model.score_texts, arguments.mistakes)
     if output is not None:

@@ -1,4 +1,4 @@
-"""The defaults that flags are laid over: a YAML file, a resumed run, or the recipe of the embedded model."""
+"""The defaults that flags override: a YAML file, a resumed run, or the recipe of the embedded model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HELP = ("-h", "--help")
 
 @dataclass(frozen=True)
 class Given:
-    """The flags that decide which defaults the others have."""
+    """The flags that determine the defaults of the others."""
 
     config: str | None = None
     resume: str | None = None
@@ -26,20 +26,20 @@ class Given:
 
     @property
     def own_prompts(self) -> bool:
-        """Whether prompts are given that are not posts of the embedded world."""
+        """Whether the given prompts come from outside the embedded world."""
         return self.prompts is not None and self.prompts.partition(":")[0] != EMBEDDED
 
 
 def read_given(argv: Sequence[str]) -> Given:
-    """Read by tyro itself, as it reads all flags afterwards: whatever spelling it takes there, it takes here."""
-    words = [word for word in argv if word not in HELP]  # whose answer shows the defaults that are decided here
+    """Parsed by tyro, as all flags are afterwards, so that both accept the same spellings."""
+    words = [word for word in argv if word not in HELP]  # --help shows the defaults that are decided here
     return tyro.cli(Given, args=words, return_unknown_args=True)[0]
 
 
 def train_recipe(given: Given) -> PPOConfig:
-    """The demo's settings for the embedded model, without those that do not fit what else is given."""
+    """The demo's settings for the embedded model, without those that do not fit the given flags."""
     settings = PPOConfig.from_yaml(RECIPES["ppolm train"])
-    if given.own_prompts:  # its evaluation posts are of another world, which is all that its judge knows
+    if given.own_prompts:  # the recipe's evaluation posts and judge are for the embedded world only
         settings = settings.changed(prompts=None, eval_prompts=None, judge=None)
     if given.eval_every == 0:  # without evaluations the recipe's judge would have no effect
         settings = settings.changed(eval_every=0)
@@ -47,7 +47,7 @@ def train_recipe(given: Given) -> PPOConfig:
 
 
 def recipe_note(given: Given, config: PPOConfig) -> str:
-    """How a user's own prompts on the embedded model are evaluated, since most of the recipe is for its posts."""
+    """How a user's own prompts are evaluated on the embedded model, since most of the recipe is for its own posts."""
     parts = []
     if config.eval_every and config.eval_prompts is None:
         parts.append(f"{config.eval_fraction:.0%} of them are held out (not embedded:validation)")
@@ -55,4 +55,4 @@ def recipe_note(given: Given, config: PPOConfig) -> str:
         parts.append("no judge (gold knows that world alone)")
     if "model" in config.reward and not config.reward_model:
         parts.append("scores by the embedded reward model, which learned from that world (--reward names another)")
-    return f"note: {given.prompts} is not of the embedded world: {'; '.join(parts)}." if parts else ""
+    return f"note: {given.prompts} is not from the embedded world: {'; '.join(parts)}." if parts else ""

@@ -11,14 +11,14 @@ from ppolm.storage.output_folder import OutputFolder
 
 
 def main(argv: list[str]) -> None:
-    """Train on judgements, say whether the result is any good, and how to use it."""
+    """Train on judgements, and print the readiness of the reward model and how to use it."""
     config, folder = parse_supervised(RewardConfig, "ppolm reward", argv)
     with folder:
         train(config, folder)
 
 
 def train(config: RewardConfig, folder: OutputFolder) -> None:
-    """Train into a folder that is ours alone."""
+    """Train into a claimed folder."""
     output = folder.path
     rows = load_sources(load_judgements, config.data, config)
     held_out = load_sources(load_judgements, config.eval_data, config) or None
@@ -28,7 +28,7 @@ def train(config: RewardConfig, folder: OutputFolder) -> None:
     from ppolm.supervised import RewardTrainer
 
     trainer = RewardTrainer(config, rows, held_out, references)
-    test = trainer.readable(test)  # a row that is too long is an error now, not after the training
+    test = trainer.readable(test)  # rows that are too long should fail now, not after training
     trainer.train(folder.begin(trainer.config))
     trainer.save(output)  # before anything else can go wrong
     measured = test or [row.judgement for row in trainer.held_out]

@@ -32,11 +32,11 @@ S = TypeVar("S", bound=SupervisedConfig)
 class TrainFlags:
     """PPO fine-tuning. Settings come from --config (YAML), or from the run that --resume names; flags override them.
 
-    A resumed run takes only changes that leave its numbers alone: its length, what it writes, memory, failed rewards.
+    A resumed run accepts only changes that leave its numbers alone: its length, what it writes, memory, failed rewards.
     """
 
     config: str | None = None
-    """YAML file with settings; `ppolm examples DIR` copies some. Files it names are looked for beside it first."""
+    """YAML file with settings; `ppolm examples DIR` copies some. Paths in it are looked up beside it first."""
     resume: str | None = None
     """Run folder (its newest checkpoint) or checkpoint folder to continue from, bit for bit."""
     estimate: bool = False
@@ -45,7 +45,7 @@ class TrainFlags:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainArguments(TrainFlags):
-    """The flags of the command itself, and the settings that all of them together make."""
+    """The flags of the command itself, and the settings that result from all flags."""
 
     settings: PPOConfig
 
@@ -72,7 +72,7 @@ class MachineArguments:
     """Let the model repository run its own Python code. Off by default."""
 
     def given(self) -> dict[str, Any]:
-        """The settings that flags change."""
+        """The settings that are given as flags."""
         values = {"device": self.device, "dtype": self.dtype, "trust_remote_code": self.trust_remote_code or None}
         return {name: value for name, value in values.items() if value is not None}
 
@@ -100,11 +100,11 @@ def parse_train(argv: Sequence[str]) -> TrainArguments:
 
 
 def parse(kind: type[T], program: str, argv: Sequence[str], default: Any = None) -> T:
-    """A dataclass from flags, by tyro; its own messages for flags that do not exist."""
+    """A dataclass from flags, parsed by tyro, which reports unknown flags itself."""
     options = {} if default is None else {"default": default}
     if all(len(argument) <= LONGEST_MESSAGE and argument.isprintable() for argument in argv):
         return tyro.cli(kind, prog=program, args=list(argv), **options)
-    said = io.StringIO()  # tyro repeats verbatim what it does not understand
+    said = io.StringIO()  # tyro quotes verbatim what it does not understand
     try:
         with contextlib.redirect_stderr(said):
             return tyro.cli(kind, prog=program, args=list(argv), **options)
@@ -113,7 +113,7 @@ def parse(kind: type[T], program: str, argv: Sequence[str], default: Any = None)
 
 
 def parse_supervised(kind: type[S], program: str, argv: Sequence[str]) -> tuple[S, OutputFolder]:
-    """Flags over YAML (or what --resume was started with) over defaults; and the folder for the result."""
+    """Flags over YAML (or over the settings of the resumed training) over defaults; and the folder for the result."""
     given = read_given(argv)
     file, resume = given.config, given.resume
     if resume is not None and file is not None:
@@ -129,7 +129,7 @@ def parse_supervised(kind: type[S], program: str, argv: Sequence[str]) -> tuple[
     if not config.data:
         raise ConfigError("There is nothing to learn from. Give --data with a .jsonl, .csv or .parquet file.")
     if config.output is None:
-        raise ConfigError("There is no place for the result. Give --output with a new folder.")
+        raise ConfigError("There is no output folder. Give --output with a new folder.")
     if resume is not None:
         from ppolm.storage.code_consent import ask_consent
 

@@ -9,14 +9,14 @@ from ppolm.storage.output_folder import OutputFolder
 
 
 def main(argv: list[str]) -> None:
-    """Train on demonstrations, and say how to use the result."""
+    """Train on demonstrations, and print how to use the result."""
     config, folder = parse_supervised(SFTConfig, "ppolm sft", argv)
     with folder:
         train(config, folder)
 
 
 def train(config: SFTConfig, folder: OutputFolder) -> None:
-    """Train into a folder that is ours alone."""
+    """Train into a claimed folder."""
     output = folder.path
     rows = load_sources(load_demonstrations, config.data, config)
     held_out = load_sources(load_demonstrations, config.eval_data, config) or None

@@ -14,7 +14,7 @@ from ppolm.names import EMBEDDED
 
 
 def main(argv: list[str]) -> None:
-    """Train, and say where the result is."""
+    """Train, and print where the result is."""
     arguments = parse_train(argv)
     config = arguments.settings
     if config.prompts is None and config.model_name == EMBEDDED:
@@ -35,7 +35,7 @@ def main(argv: list[str]) -> None:
     if arguments.estimate:
         print_estimate(config)
         return
-    if arguments.resume is None and config.run_name:  # say what is wrong before anything large is loaded
+    if arguments.resume is None and config.run_name:  # fail before anything large is loaded
         refuse_claimed(run_path(config), IN_USE)
         refuse_used_folder(run_path(config))
     elif arguments.resume is not None:
@@ -55,14 +55,14 @@ def main(argv: list[str]) -> None:
 
 
 def print_estimate(config: PPOConfig) -> None:
-    """Say what a training would take, and write nothing."""
+    """Print what a training run would take; nothing is written."""
     from ppolm.estimate import estimate
 
     print(estimate(config, *load_both(config)).measured_text())
 
 
 def load_both(config: PPOConfig) -> tuple[list[Prompt], list[Prompt] | None]:
-    """Prompts to train on, and those to evaluate on if they are named."""
+    """Prompts to train on, and those to evaluate on if they are given."""
 
     def load(source: str) -> list[Prompt]:
         return load_prompts(source, config.dataset_split, config.skip_bad_rows)

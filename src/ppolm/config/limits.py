@@ -1,4 +1,4 @@
-"""The range of one setting: whether a value lies in it, and how to say it."""
+"""The allowed range of a setting: checking a value against it, and describing it in words."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 LARGEST = 2**63 - 1
-"""What torch and databases hold as a whole number."""
+"""The largest integer that torch and databases can hold."""
 
 
 @dataclass(frozen=True)
@@ -18,10 +18,10 @@ class Limits:
     at_most: float | None = None
     below: float | None = None
     not_blank: bool = False
-    """For text: something must be there."""
+    """For text: it must not be empty or only white space."""
 
     def hold(self, value: Any) -> bool:
-        """Whether a value of the right type is allowed. A setting that is None is left open, which always is."""
+        """Whether a value of the right type is allowed. None means unset, which is always allowed."""
         if isinstance(value, tuple):
             return all(self.hold(item) for item in value)
         if isinstance(value, str):
@@ -34,7 +34,7 @@ class Limits:
         )
 
     def words(self) -> str:
-        """What is allowed, in words that follow "expected"; empty if everything is."""
+        """The range in words, to follow "expected" in a message; empty if there is no limit."""
         if self.not_blank:
             return "not empty"
         if self.at_least is not None and self.at_most is not None:

@@ -1,4 +1,4 @@
-"""What every command that loads a model needs to know, and what every configuration can do."""
+"""Settings shared by every command that loads a model, and the methods common to all configurations."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ FastPath = Literal[
     "shared_trunk",
     "library_cache",
 ]
-"""Faster ways to compute a model than reading whole texts with the library's own code, by name."""
+"""Names of the fast paths: faster alternatives to running whole texts through the library's own code."""
 
 Settings = TypeVar("Settings", bound="ModelSettings")
 
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """The base model and its LoRA adapters; validated on construction, YAML in and out."""
+    """The base model and its LoRA adapters; validated on construction, read from and written to YAML."""
 
     model_name: str = setting("Qwen/Qwen3-0.6B-Base", group="model", not_blank=True, on_resume="fixed")
-    """Base model: a local folder, a name on the Hugging Face Hub, or embedded: the tiny model inside ppolm."""
+    """Base model: a local folder, a name on the Hugging Face Hub, or embedded (the tiny model inside ppolm)."""
     lora_r: int = setting(16, group="adapter", at_least=1, on_resume="fixed")
-    """Rank of the LoRA adapters that are created here (an adapter that is loaded keeps its own rank)."""
+    """Rank of newly created LoRA adapters (a loaded adapter keeps its own rank)."""
     lora_alpha: int = setting(32, group="adapter", at_least=1, on_resume="fixed")
     """LoRA scale: the low-rank product is multiplied by lora_alpha / lora_r."""
     lora_dropout: float = setting(0.1, group="adapter", at_least=0, below=1, on_resume="fixed")
@@ -46,25 +46,25 @@ class ModelSettings:
     lora_target_modules: tuple[str, ...] = setting(("all-linear",), group="adapter", on_resume="fixed")
     """Modules that get LoRA: "all-linear", or names such as q_proj v_proj."""
     trainable_layers: int | None = setting(None, group="adapter", at_least=1, on_resume="fixed")
-    """New LoRA adapters on this many of the top blocks only: training stops there, which saves time. None: all."""
+    """Put new LoRA adapters on this many top blocks only: gradients stop there, which saves time. None: all blocks."""
     trunk_mib: int = setting(2048, group="machine", at_least=0, on_resume="fixed")
-    """MiB of memory for hidden states below the trainable layers, which are computed once; beyond it, again."""
+    """MiB for caching the hidden states below the trainable layers; what does not fit is recomputed."""
     trust_remote_code: bool = setting(False, group="model", on_resume="fixed")
-    """Let the model repository run its own Python code. Off by default."""
+    """Allow the model repository to run its own Python code. Off by default."""
     device: str = setting("auto", group="machine", not_blank=True, on_resume="may change")
     """auto (CUDA, else Apple MPS, else CPU), or a torch device such as cpu, cuda, cuda:1, mps."""
     dtype: Literal["auto", "float32", "bfloat16"] = setting("auto", group="machine", on_resume="fixed")
-    """Precision of the frozen base. auto: bfloat16 where CUDA has it; on a CPU for large models, if faster or if memory
-    is short; else float32."""
+    """Precision of the frozen base. auto: bfloat16 on CUDA devices that support it, and on a CPU for large models if it
+    is faster or memory is short; otherwise float32."""
     threads: int | None = setting(None, group="machine", at_least=1, on_resume="may change")
-    """Threads on a CPU. None: as many as pay for the model's width, unless OMP_NUM_THREADS says otherwise."""
+    """CPU threads. None: as many as a model of this width can use, unless OMP_NUM_THREADS is set."""
     plain: bool = setting(False, group="machine", on_resume="may change")
-    """Compute with the library's own code alone, cache included, without any of our faster ways: to compare with."""
+    """Use only the library's own code (including its KV cache) and none of our fast paths, as a baseline."""
     without: tuple[FastPath, ...] = setting((), group="machine", on_resume="may change")
-    """Faster ways to leave out: fused_adapters, grouped_attention, fused_blocks, last_block_alone, packed_prompts,
+    """Fast paths to turn off: fused_adapters, grouped_attention, fused_blocks, last_block_alone, packed_prompts,
     slot_sampler, decode_matrices, shared_trunk, library_cache."""
     seed: int = setting(0, group="run", at_least=0, at_most=LARGEST, on_resume="fixed")
-    """Seed of adapters, sampling and shuffling."""
+    """Random seed for adapter initialisation, sampling and shuffling."""
 
     def __post_init__(self) -> None:
         coerce_types(self)
@@ -72,34 +72,34 @@ class ModelSettings:
 
     @property
     def fast_paths_off(self) -> tuple[FastPath, ...]:
-        """The faster ways that are not to be used."""
+        """The fast paths that are turned off."""
         ours = [path for path in get_args(FastPath) if path != "library_cache"] if self.plain else []
         return tuple(dict.fromkeys((*ours, *self.without)))
 
     @classmethod
     def from_dict(cls: type[Settings], values: Mapping[str, Any]) -> Settings:
-        """Build from a mapping; an unknown key is an error that names the nearest known one."""
+        """Build from a mapping; an unknown key raises an error that suggests the closest known one."""
         reject_unknown_keys(values, [field.name for field in dataclasses.fields(cls)])
         return cls(**values)
 
     @classmethod
     def from_yaml(cls: type[Settings], path: str | Path) -> Settings:
-        """Read a YAML file; settings it does not name keep their defaults.
+        """Read a YAML file; settings it does not mention keep their defaults.
 
-        Files and folders that it names are looked for beside it first, then in the current folder.
+        Relative paths in it are resolved against its own folder first, then against the current folder.
         """
         return cls.from_dict(anchored(read_yaml(path), Path(path).parent))
 
     def anchored(self: Settings) -> Settings:
-        """The same settings, with absolute paths for all files and folders they name: for what is stored with a run."""
+        """The same settings with every file and folder as an absolute path, for storing with a run."""
         values = anchored({field.name: getattr(self, field.name) for field in dataclasses.fields(self)})
         return dataclasses.replace(self, **values)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, as YAML and JSON can hold them."""
+        """The settings as plain values that YAML and JSON can hold."""
         values = dataclasses.asdict(self)
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     def to_yaml(self, path: str | Path) -> None:
-        """Write all settings, in the order of the fields."""
+        """Write all settings, in field order."""
         write_yaml(path, self.to_dict())

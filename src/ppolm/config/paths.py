@@ -1,7 +1,7 @@
-"""Files and folders that settings name: found again from any folder, and guessed when they do not exist.
+"""Paths in settings: made absolute so that they work from any folder, with suggestions for those that do not exist.
 
-A run is used from other folders than it was started in, so what it stores is absolute. Names that are not paths stay:
-those on the Hub, ``embedded``, rewards such as ``model`` or ``http://...``, modules.
+A run may be used from a different folder than it was started in, so it stores absolute paths. Names that are not
+paths are left unchanged: Hub names, ``embedded``, rewards such as ``model`` or ``http://...``, and modules.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from ppolm.names import EMBEDDED
 FOLDERS = frozenset({"model_name", "sft_adapter", "reward_model"})
 """Settings that name folders."""
 SOURCES = frozenset({"prompts", "eval_prompts", "data", "eval_data", "test_data", "reference_data"})
-"""Settings that name data: files, or folders of a dataset."""
+"""Settings that name data: files or dataset folders."""
 REWARDS = frozenset({"reward", "judge"})
 """Settings that may name a function in a file."""
 RUNS = Path("runs")
-"""Where results are by default."""
+"""The default folder for results."""
 
 
 def anchored(values: Mapping[str, Any], base: Path | None = None) -> dict[str, Any]:
-    """Settings with absolute paths for all that exists below ``base`` (None: the current folder)."""
+    """Settings with an absolute path for everything that exists relative to ``base`` (None: the current folder)."""
     return {name: _anchored_setting(name, value, values, base or Path.cwd()) for name, value in values.items()}
 
 
@@ -38,7 +38,7 @@ def _anchored_setting(name: str, value: Any, values: Mapping[str, Any], base: Pa
         return value if value == EMBEDDED else absolute(value, base)
     if name in SOURCES:
         return value if value.partition(":")[0] == EMBEDDED else _with_ending(value, base)
-    if name in REWARDS:  # a module may be called like a folder, so only files count as paths
+    if name in REWARDS:  # a module may have the same name as a folder, so only files count as paths
         return _with_ending(value, base) if value.rpartition(":")[0].endswith(".py") else value
     asked = (*_several(values.get("reward")), values.get("judge"))
     if name == "feedback_store" and "human" in asked:  # it may not exist yet
@@ -47,13 +47,13 @@ def _anchored_setting(name: str, value: Any, values: Mapping[str, Any], base: Pa
 
 
 def absolute(name: str, base: Path | None = None) -> str:
-    """A name as an absolute path if it exists as one; else unchanged."""
+    """The absolute path of a name if such a path exists; otherwise the name unchanged."""
     path = _path(name, base or Path.cwd())
     return path if name.strip() and os.path.exists(path) else name
 
 
 def _with_ending(name: str, base: Path) -> str:
-    """The same for a name that may end in ``:split`` or ``:function``."""
+    """Like ``absolute``, for a name that may end in ``:split`` or ``:function``."""
     whole = absolute(name, base)
     file, colon, ending = name.rpartition(":")
     return whole if whole != name or not file else f"{absolute(file, base)}{colon}{ending}"
@@ -68,7 +68,7 @@ def _several(value: Any) -> tuple[Any, ...]:
 
 
 def did_you_mean(path: str | Path) -> str:
-    """A sentence that guesses which folder was meant by one that does not exist; empty if none is similar."""
+    """A "Did you mean" sentence for a folder that does not exist; empty if no folder has a similar name."""
     if os.path.exists(path):
         return ""
     missing, below = Path(path), RUNS / path

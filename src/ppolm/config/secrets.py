@@ -1,6 +1,6 @@
-"""Addresses without secrets: keys and passwords come from the environment, by name, at the moment of a call.
+"""Keeping secrets out of URLs: keys and passwords are named as environment variables and read when a call is made.
 
-``https://host/score?api_key=$MY_KEY`` is stored and shown as it stands; the value of ``MY_KEY`` never is.
+``https://host/score?api_key=$MY_KEY`` is stored and shown as written; the value of ``MY_KEY`` never is.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ SECRET_NAME = re.compile(
     r"|passw|passphrase|signature|credential|authorization|bearer",
     re.IGNORECASE,
 )
-"""Names of query parameters under which services take keys."""
+"""Names of query parameters that services use for keys."""
 SECRET_FORM = re.compile(r"(?=.*[A-Za-z])(?=.*[0-9])[A-Za-z0-9_\-+/=.]{20,}")
-"""What keys look like, under whatever name: long, of letters and digits."""
+"""What keys look like, whatever the parameter is called: long, with both letters and digits."""
 HOW = "Put it into an environment variable and name that: {example} (in quotes, so that the shell leaves the $ alone)."
 
 
 def is_url(text: object) -> bool:
-    """Whether a reward or store is an address."""
+    """Whether a reward or store is a URL."""
     return isinstance(text, str) and "://" in text
 
 
 def refuse_secret(name: str, url: str) -> None:
-    """Raise ConfigError for an address with a secret in it: it would be stored with the run, and shown."""
+    """Raise ConfigError for a URL that contains a secret, since it would be stored with the run and shown."""
     try:
         parts = urlsplit(url)
         user, password = parts.username, parts.password
@@ -62,12 +62,12 @@ def refuse_secret(name: str, url: str) -> None:
 
 
 def _named(value: str) -> bool:
-    """Whether a value is nothing but the name of a variable."""
+    """Whether the whole value is one ``$NAME`` or ``${NAME}``."""
     return VARIABLE.fullmatch(value) is not None
 
 
 def expand(url: str, environment: Mapping[str, str] = os.environ) -> str:
-    """The address with the values of the variables it names; raises ConfigError for one that is not set."""
+    """The URL with its variables replaced by their values; raises ConfigError for a variable that is not set."""
 
     def value(match: re.Match[str]) -> str:
         name = match[1] or match[2]
@@ -79,7 +79,7 @@ def expand(url: str, environment: Mapping[str, str] = os.environ) -> str:
 
 
 def hide(text: str, url: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Text in which the values of an address's variables are replaced by their names again."""
+    """The text with the values of the URL's variables replaced by their names again."""
     for match in VARIABLE.finditer(url):
         secret = environment.get(match[1] or match[2])
         for form in {secret, quote(secret, safe="")} if secret else ():

@@ -1,9 +1,9 @@
-"""All that is known about one setting, written where its field is declared.
+"""How a setting is declared: everything about it is written at its field.
 
     gamma: float = setting(0.99, group="advantage", at_least=0, at_most=1, on_resume="fixed")
 
-The type gives the choices (``Literal``), the docstring below the field its meaning. Checks, ``--help``,
-docs/settings.md and what a resumed run may change are all made from these.
+The type gives the choices (``Literal``), the docstring below the field its meaning. The checks, ``--help``,
+docs/settings.md and the list of settings a resumed run may change are all derived from these.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from ppolm.errors import ConfigError
 from ppolm.messages import brief
 
 OnResume = Literal["fixed", "may change"]
-"""Whether a resumed training may change a setting. It may if the numbers of a step do not depend on it: where and how
-long it runs, what it writes, how much memory it takes, which code computes it, what happens when a reward fails."""
+"""Whether a resumed training may change a setting. It may if the numbers of a step do not depend on it: where and for
+how long it runs, what it writes, how much memory it uses, which code path computes it, what happens when a reward
+fails."""
 
 T = TypeVar("T")
 KEY = "setting"
@@ -30,7 +31,7 @@ KEY = "setting"
 
 @dataclass(frozen=True)
 class Setting:
-    """What the declaration of a setting says beside its type and default."""
+    """What the declaration of a setting says besides its type and default."""
 
     group: Group
     on_resume: OnResume
@@ -48,15 +49,15 @@ def setting(
     below: float | None = None,
     not_blank: bool = False,
 ) -> T:
-    """A field of a configuration. ``on_resume`` has no default: the author of a setting has to decide."""
+    """Declare a field of a configuration. ``on_resume`` has no default, so that the author has to decide."""
     limits = Limits(at_least, above, at_most, below, not_blank)
     return dataclasses.field(default=default, metadata={KEY: Setting(group, on_resume, limits)})
 
 
 def settings_of(kind: type[Any]) -> dict[str, Setting]:
-    """Every setting of a configuration, by name, in the order of the fields.
+    """Every setting of a configuration, by name, in field order.
 
-    A user's subclass may have plain fields: without a range, and fixed when a run is resumed.
+    A user's subclass may have plain fields, which are not listed here: they have no range and are fixed on resume.
     """
     return {field.name: field.metadata[KEY] for field in dataclasses.fields(kind) if KEY in field.metadata}
 
@@ -67,7 +68,7 @@ def may_change(kind: type[Any]) -> frozenset[str]:
 
 
 def check_limits(config: Any) -> None:
-    """Raise ConfigError for a value out of its range; its type is right already."""
+    """Raise ConfigError for a value out of its range; types have been checked before."""
     for name, one in settings_of(type(config)).items():
         value = getattr(config, name)
         if one.limits.hold(value):
@@ -81,7 +82,7 @@ def check_limits(config: Any) -> None:
 
 
 def meanings(kind: type[Any]) -> dict[str, str]:
-    """The docstring below each field, as one line; read from the source, so only for help and documents."""
+    """The docstring below each field, as one line; parsed from the source, so only for help and documentation."""
     found: dict[str, str] = {}
     for parent in reversed(kind.__mro__):
         if dataclasses.is_dataclass(parent):
@@ -92,7 +93,7 @@ def meanings(kind: type[Any]) -> dict[str, str]:
 def _docstrings(kind: type[Any]) -> dict[str, str]:
     try:
         (declared,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
-    except (OSError, TypeError):  # installed without its source: the flags work all the same
+    except (OSError, TypeError):  # installed without its source: the flags still work
         return {}
     assert isinstance(declared, ast.ClassDef)
     found = {}

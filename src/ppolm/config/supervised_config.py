@@ -1,4 +1,4 @@
-"""Settings of what comes before PPO: supervised fine-tuning and reward-model training."""
+"""Settings of the stages before PPO: supervised fine-tuning and reward-model training."""
 
 from __future__ import annotations
 
@@ -12,40 +12,41 @@ from ppolm.config.validation import check_adapter, check_supervised
 
 @dataclass(frozen=True)
 class SupervisedConfig(ModelSettings):
-    """What both trainings share: data, optimiser, validation, output."""
+    """What SFT and reward-model training share: data, optimiser, validation, output."""
 
     data: tuple[str, ...] = setting((), group="data", on_resume="fixed")
     """Training rows: .jsonl(.gz), .csv or .parquet files, dataset names, or embedded."""
     eval_data: tuple[str, ...] = setting((), group="evaluation", on_resume="fixed")
-    """Validation rows, in the same forms. None given: eval_fraction of the training prompts, with all their rows."""
+    """Validation rows, in the same forms. If empty: all rows of eval_fraction of the training prompts."""
     dataset_split: str = setting("train", group="data", not_blank=True, on_resume="fixed")
-    """Split to read of a dataset whose name does not end in one: name:split, or name/config:split, says its own."""
+    """Split to read if the dataset name does not include one (name:split or name/config:split)."""
     skip_bad_rows: bool = setting(False, group="data", on_resume="fixed")
-    """Leave out rows that cannot be used, and count them. Off: the first one is an error."""
+    """Skip and count rows that cannot be used. Off: the first one is an error."""
     max_tokens: int | None = setting(None, group="data", at_least=1, on_resume="fixed")
-    """Longest row (prompt and answer). None: the model's context."""
+    """Maximum length of a row (prompt and answer), in tokens. None: the model's context."""
     long_rows: Literal["error", "skip", "cut"] = setting("error", group="data", on_resume="fixed")
-    """A row that is longer: an error, left out and counted, or the middle of its prompt cut out."""
+    """Rows longer than max_tokens: raise an error, skip and count them, or cut out the middle of the prompt."""
     eval_fraction: float = setting(0.1, group="evaluation", at_least=0, below=1, on_resume="fixed")
-    """Share of the training prompts held out for validation when eval_data is not given."""
+    """Fraction of the training prompts held out for validation when eval_data is not given."""
     max_eval_rows: int = setting(512, group="evaluation", at_least=1, on_resume="fixed")
-    """Validation rows used at most."""
+    """Maximum number of validation rows."""
     output: str | None = setting(None, group="run", on_resume="may change")
-    """Folder of the result. It must be new or empty."""
+    """Output folder. It must be new or empty."""
     num_epochs: int = setting(1, group="run", at_least=1, on_resume="fixed")
     """Passes over the training rows."""
     batch_size: int = setting(32, group="update", at_least=1, on_resume="fixed")
     """Rows per optimiser update."""
     microbatch_tokens: int = setting(4096, group="machine", at_least=1, on_resume="fixed")
-    """Padded tokens per forward pass. Bounds memory; changes neither losses nor gradients."""
+    """Padded tokens per forward pass. Limits memory; changes neither losses nor gradients."""
     packing: bool = setting(True, group="machine", on_resume="fixed")
-    """Rows side by side, a prompt once for several answers, where that costs less. Exact but for dropout."""
+    """Pack several rows into one sequence, with a prompt shared by its answers, where that is cheaper. Gives the same
+    results except for dropout."""
     shuffle: Literal["prompts", "rows"] = setting("prompts", group="update", on_resume="fixed")
-    """Rows of one prompt follow each other, so that its tokens are computed once; or each row comes on its own."""
+    """Shuffle whole prompts, keeping their rows together so that a prompt is computed once; or shuffle single rows."""
     learning_rate: float = setting(2e-4, group="update", at_least=0, on_resume="fixed")
     """Peak learning rate (AdamW)."""
     lr_schedule: Literal["constant", "linear", "cosine"] = setting("cosine", group="update", on_resume="fixed")
-    """Learning rate over the updates: constant, or falling to zero linearly or as a half cosine."""
+    """Learning rate over the updates: constant, or decaying to zero linearly or as a half cosine."""
     warmup_steps: int = setting(10, group="update", at_least=0, on_resume="fixed")
     """Updates over which the learning rate rises linearly to its peak."""
     weight_decay: float = setting(0.0, group="update", at_least=0, on_resume="fixed")
@@ -53,11 +54,11 @@ class SupervisedConfig(ModelSettings):
     adam_eps: float = setting(1e-8, group="update", above=0, on_resume="fixed")
     """AdamW epsilon."""
     max_grad_norm: float = setting(1.0, group="update", above=0, on_resume="fixed")
-    """Gradient norm above which an update's gradient is scaled down."""
+    """Gradients are clipped to this norm."""
     max_skipped_updates: int = setting(5, group="alarm", at_least=1, on_resume="may change")
-    """Non-finite losses or gradients in a row after which training stops."""
+    """Stop after this many updates in a row with a non-finite loss or gradient."""
     eval_every: int = setting(100, group="evaluation", at_least=0, on_resume="fixed")
-    """Updates between validations; one runs before the first update and one after the last."""
+    """Updates between validations; one also runs before the first update and one after the last."""
     patience: int | None = setting(None, group="evaluation", at_least=1, on_resume="may change")
     """Stop after this many validations without improvement. None: run to the end. The best weights are kept."""
     checkpoint_every: int = setting(100, group="run", at_least=1, on_resume="may change")
@@ -78,25 +79,25 @@ class SFTConfig(SupervisedConfig):
 
 @dataclass(frozen=True)
 class RewardConfig(SupervisedConfig):
-    """Reward model from human judgements: preferences (Bradley-Terry), scores (regression), thumbs, or all of them.
+    """Reward model from human judgements: preferences (Bradley-Terry), scores (regression), thumbs, or a mixture.
 
     Rows have prompt, chosen and rejected, or prompt, completion and score, or prompt, completion and label.
     """
 
     test_data: tuple[str, ...] = setting((), group="reward model", on_resume="may change")
-    """Judgements for the readiness report, in the same forms as data. None given: the validation rows."""
+    """Judgements for the readiness report, in the same forms as data. If empty: the validation rows."""
     sft_adapter: str | None = setting(None, group="model", on_resume="fixed")
     """PEFT adapter folder to start from; it keeps its rank, layers and dropout. None: a new adapter on the base."""
     head_init: Literal["random", "fit"] = setting("random", group="reward model", on_resume="fixed")
-    """Start of the scalar head: N(0, 1/(d+1)), or fitted to the untrained adapter's states (one pass over the data)."""
+    """Initial scalar head: N(0, 1/(d+1)), or fitted to the untrained adapter's states (one pass over the data)."""
     margin: float = setting(0.0, group="reward model", at_least=0, on_resume="fixed")
-    """Score difference asked of every preference, beside the row's own margin."""
+    """Score difference required of every preference, added to the row's own margin."""
     centre_coef: float = setting(0.0, group="reward model", at_least=0, on_resume="fixed")
-    """Weight of (s_chosen + s_rejected)^2 in the loss: holds the level of scores, which preferences leave open."""
+    """Weight of (s_chosen + s_rejected)^2 in the loss, which fixes the level of the scores; preferences do not."""
     reference_data: tuple[str, ...] = setting((), group="reward model", on_resume="fixed")
-    """Demonstrations whose mean score becomes 0. None given: the answers that the training rows judge."""
+    """Demonstrations whose mean score is set to 0. If empty: the answers judged in the training rows."""
     max_reference_rows: int | None = setting(1024, group="reward model", at_least=2, on_resume="fixed")
-    """Answers used at most to set the scale of the scores. None: all."""
+    """Maximum number of answers used to set the scale of the scores. None: all."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,6 +1,6 @@
-"""Checks of what settings mean together, and of the few whose values need code: types and ranges come before.
+"""Checks of settings in combination, and of the few values that need code to check.
 
-A type stands with its field, a range in its ``setting(...)``.
+Types and ranges are checked before: a type is declared with its field, a range in its ``setting(...)``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def reject_unknown_keys(values: Iterable[Any], known: list[str]) -> None:
-    """Raise for a key that is not a setting, and name the most similar one that is."""
+    """Raise for a key that is not a setting, and suggest the most similar one."""
     for key in values:
         if key not in known:
             near = difflib.get_close_matches(str(key)[:100], known, n=1) if isinstance(key, str) else []
@@ -31,7 +31,7 @@ def reject_unknown_keys(values: Iterable[Any], known: list[str]) -> None:
 
 
 def check_adapter(config: PPOConfig | RewardConfig) -> None:
-    """Raise ConfigError for settings of a new adapter beside one that is loaded, which keeps its own shape."""
+    """Raise ConfigError if settings for a new adapter are given with one to load, which keeps its own shape."""
     if config.sft_adapter is not None and config.trainable_layers is not None:
         raise ConfigError(
             "trainable_layers is for new adapters; sft_adapter has layers of its own. Leave one of them out."
@@ -49,12 +49,12 @@ def check_supervised(config: SupervisedConfig) -> None:
 
 
 def is_plain_name(name: str) -> bool:
-    """Whether a name means one new folder inside another, and nothing above or below it."""
+    """Whether a name is a single folder name: no path separators, ``.`` or ``..``."""
     return bool(name.strip()) and name.strip() not in (".", "..") and not set(name) & {"/", "\\"} and name.isprintable()
 
 
 def check_ppo(config: PPOConfig) -> None:
-    """Raise ConfigError for settings that cannot work together, or that would have no effect."""
+    """Raise ConfigError for settings that cannot work together or would have no effect."""
     check_adapter(config)
     _check_addresses(config)
     if config.batch_size % config.samples_per_prompt:

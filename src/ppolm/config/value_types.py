@@ -1,4 +1,4 @@
-"""The type of each setting: values are brought to it, and refused if they cannot be."""
+"""Converting each setting to its declared type, or refusing a value that cannot be converted."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from ppolm.config.model_settings import ModelSettings
 
 NAMES = {int: "a whole number", bool: "true or false", str: "text", float: "a number"}
-"""What each type is called to a user."""
+"""What each type is called in messages."""
 
 
 def coerce_types(config: ModelSettings) -> None:
-    """Bring each value to its field's type where that loses nothing (1 -> 1.0, list -> tuple, '1e-5' -> 1e-5)."""
+    """Convert each value to its field's type where nothing is lost (1 -> 1.0, list -> tuple, '1e-5' -> 1e-5)."""
     hints = get_type_hints(type(config))
     for field in dataclasses.fields(config):
         value = _coerce(field.name, getattr(config, field.name), hints[field.name])
-        object.__setattr__(config, field.name, value)  # the dataclass is frozen for everybody else
+        object.__setattr__(config, field.name, value)  # the dataclass is frozen
 
 
 def _coerce(name: str, value: Any, hint: Any) -> Any:
@@ -54,14 +54,14 @@ def _coerce(name: str, value: Any, hint: Any) -> Any:
     if type(value) is not hint:
         raise ConfigError(f"{name} is {brief(value)}, expected {NAMES[hint]}.")
     if hint is int and not -LARGEST <= value <= LARGEST:
-        raise ConfigError(f"{name} is {brief(value)}, expected a whole number that a computer can count to (2^63 - 1).")
+        raise ConfigError(f"{name} is {brief(value)}, expected a whole number of at most 2^63 - 1.")
     if hint is str and (problem := _not_text(value)):
         raise ConfigError(f"{name} is {brief(value)}, which holds {problem}. Write it without.")
     return value
 
 
 def _not_text(value: str) -> str | None:
-    """What is in a text that no file name, address or name on the Hub can hold."""
+    """What a text contains that no file name, URL or Hub name can contain, or None."""
     if "\0" in value:
         return "a NUL character"
     return None if is_utf8(value) else "bytes that are not UTF-8"

@@ -1,4 +1,4 @@
-"""Settings that were changed but have no effect beside the others: a run that accepted them would promise too much."""
+"""Settings that were changed but have no effect given the others: accepting them would mislead the user."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ EVALUATION = (
     *("patience", "min_delta", "judge", "stop_on_alarm", "eval_prompts", "eval_fraction", "max_eval_prompts"),
     *("collapse_reward_drop", "collapse_kl", "collapse_entropy", "collapse_length"),
 )
-"""What only evaluations during training use. (eval_seed serves ``ppolm eval`` too.)"""
+"""Settings used only by evaluations during training (``ppolm eval`` uses eval_seed too)."""
 
 
 def _asked(values: Values) -> tuple[Any, ...]:
-    """Every reward that is named, the judge included."""
+    """Every reward named in the settings, including the judge."""
     return (*_several(values["reward"]), values["judge"])
 
 
 def _several(value: Any) -> tuple[Any, ...]:
-    """A list as a tuple; anything else a damaged file may hold is left for the type checks to refuse."""
+    """A list as a tuple; any other value, as in a damaged file, is left for the type checks to refuse."""
     return tuple(value) if isinstance(value, (list, tuple)) else (value,)
 
 
@@ -104,12 +104,12 @@ def refuse_idle(config: PPOConfig) -> None:
 
 
 def without_idle(values: Values, usual: Values) -> dict[str, Any]:
-    """Settings, with those that have no effect set to their defaults ``usual``, which changes nothing.
+    """The settings with those that have no effect reset to their defaults ``usual``.
 
-    For settings that were not all chosen at once, or that a run stored when they were still accepted.
+    For settings that were not all chosen together, or that a run stored when they were still accepted.
     """
     kept = dict(values)
-    while idle := list(_idle({**usual, **kept}, usual)):  # one setting may have been the only use of another
+    while idle := list(_idle({**usual, **kept}, usual)):  # resetting one may leave another without effect
         kept |= {name: usual[name] for name, _ in idle}
     return kept
 
@@ -120,12 +120,12 @@ def defaults(config: PPOConfig | type[PPOConfig]) -> dict[str, Any]:
 
 
 def _idle(values: Values, usual: Values) -> Iterator[tuple[str, str]]:
-    """Names of settings that were changed and have no effect, each with the reason."""
+    """Names of changed settings that have no effect, each with the reason."""
     for names, is_idle, why in RULES:
         if is_idle(values):
             yield from ((name, why) for name in names if not _same(values[name], usual[name]))
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two values mean the same; YAML and JSON know no tuples."""
+    """Whether two values are the same; YAML and JSON have lists instead of tuples."""
     return bool((tuple(one) if isinstance(one, list) else one) == other)

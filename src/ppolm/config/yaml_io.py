@@ -9,20 +9,20 @@ from ppolm.errors import ConfigError
 from ppolm.messages import brief, reason
 
 LARGEST_FILE = 256 * 1024
-"""Bytes. All settings take about 5,000; the parser needs seconds for what is much longer."""
+"""Bytes. All settings take about 5,000; the parser needs seconds for much larger files."""
 DEEPEST = 8
-"""Settings are numbers, text and lists of them; anything nested deeper is not a setting."""
+"""Settings are numbers, text and lists of these; anything nested deeper is not a setting."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain data only: no aliases, which can make gigabytes of a few bytes, and no key twice."""
+    """Plain data only: no aliases, which can expand a few bytes to gigabytes, and no duplicate keys."""
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
         self.depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        """A node, unless it repeats another one or lies too deep."""
+        """Compose a node; refuse aliases and nesting that is too deep."""
         if self.check_event(yaml.AliasEvent):
             event = self.peek_event()
             raise yaml.MarkedYAMLError(problem="an alias (*name) is not allowed", problem_mark=event.start_mark)
@@ -36,20 +36,18 @@ class _Loader(yaml.SafeLoader):
             self.depth -= 1
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        """A mapping whose keys differ: of two values for one setting, nobody knows which was meant."""
+        """Construct a mapping; refuse duplicate keys, since it is unclear which value was meant."""
         seen: set[str] = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
                 if key.value in seen:
-                    raise yaml.MarkedYAMLError(
-                        problem=f"{brief(key.value)} is there twice", problem_mark=key.start_mark
-                    )
+                    raise yaml.MarkedYAMLError(problem=f"{brief(key.value)} is set twice", problem_mark=key.start_mark)
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
-    """The mapping in ``path``; an empty file is an empty mapping."""
+    """The mapping in ``path``; empty for an empty file."""
     try:
         with Path(path).open("rb") as file:
             content = file.read(LARGEST_FILE + 1)
@@ -86,12 +84,12 @@ def _load(text: str) -> Any:
 
 
 def _what_and_where(error: yaml.YAMLError) -> str:
-    """The problem and its line, without the lines around it: they may hold what should not be repeated."""
+    """The problem and its line number, without quoting the file, which may contain secrets."""
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or reason(error)
     return f"{problem} (line {mark.line + 1})" if mark is not None else str(problem)
 
 
 def write_yaml(path: str | Path, values: dict[str, Any]) -> None:
-    """Write ``values`` in their own order."""
+    """Write ``values``, keeping their order."""
     Path(path).write_text(yaml.safe_dump(values, sort_keys=False, allow_unicode=True), encoding="utf-8")

@@ -1,1 +1,1 @@
-"""Prompts from files and datasets, and token sequences in microbatches."""
+"""Reading and checking rows from files and datasets, and splitting off held-out prompts."""

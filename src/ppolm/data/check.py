@@ -1,4 +1,4 @@
-"""What ``ppolm data check`` finds: lengths, duplicates, label balance, traps, and leakage between splits."""
+"""The report of ``ppolm data check``: lengths, duplicates, label balance, traps, and leakage between splits."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import numpy as np
 from ppolm.data.tally import Seen, Tally
 
 Report = dict[str, Any]
-"""Plain values, as JSON holds them."""
+"""Plain values that can be written as JSON."""
 
 ANNOTATORS_SHOWN = 10
 
 
 def report_of(tally: Tally, context: int | None = None) -> Report:
-    """Everything about one source."""
+    """The full report on one source."""
     report: Report = {
         "source": tally.name,
         "rows": tally.rows,
@@ -57,7 +57,7 @@ def lengths_of(counts: Sequence[int]) -> dict[str, float]:
 
 
 def duplicates_of(tally: Tally) -> dict[str, Any]:
-    """Rows that repeat another, judgements that contradict another, and prompts that return."""
+    """Counts of identical rows, contradictory judgements and repeated prompts."""
     counts = [seen.count for seen in tally.prompts.values()]
     return {
         "identical_rows": tally.rows - len(tally.different),
@@ -69,11 +69,11 @@ def duplicates_of(tally: Tally) -> dict[str, Any]:
 
 
 def longer_wins(prompts: Sequence[Sequence[float]]) -> dict[str, Any] | None:
-    """How often the longer answer wins: averaged within each prompt, then over the prompts, which are resampled.
+    """How often the longer answer wins: averaged within each prompt, then over prompts, with an interval by prompt.
 
     ``prompts`` holds, for the judged pairs of each prompt, 1 (the longer answer won), 0, or 0.5 (equal length).
     """
-    from ppolm.measures.intervals import share_interval  # with its package it takes seconds; few files need it
+    from ppolm.measures.intervals import share_interval  # importing its package takes seconds, and few files need it
 
     unequal = [[value for value in values if value != 0.5] for values in prompts]
     means = [fmean(values) for values in unequal if values]
@@ -85,13 +85,13 @@ def longer_wins(prompts: Sequence[Sequence[float]]) -> dict[str, Any] | None:
         "prompts": len(means),
         "pairs": pairs - equal,
         "equal_length": equal,
-        # By pair, as an accuracy is reported, and a guess where lengths are equal.
+        # Per pair, as accuracies are reported; 0.5, a guess, where lengths are equal.
         "baseline_accuracy": sum(map(sum, prompts)) / pairs,
     }
 
 
 def scores_of(scores: Sequence[float], lengths: Sequence[int]) -> dict[str, Any]:
-    """Range, mean, deviation, and whether long answers get other scores."""
+    """Range, mean and deviation of the scores, and their correlation with answer length."""
     return {
         "min": min(scores),
         "max": max(scores),
@@ -103,7 +103,7 @@ def scores_of(scores: Sequence[float], lengths: Sequence[int]) -> dict[str, Any]
 
 
 def correlation_of(one: Sequence[float], other: Sequence[float]) -> float | None:
-    """Pearson's correlation; None where one of the two never changes."""
+    """Pearson's correlation; None if either is constant."""
     if len(set(one)) < 2 or len(set(other)) < 2:
         return None
     value = float(np.corrcoef(one, other)[0, 1])
@@ -111,7 +111,7 @@ def correlation_of(one: Sequence[float], other: Sequence[float]) -> float | None
 
 
 def leakage_of(tallies: Sequence[Tally]) -> list[Report]:
-    """What each two sources share; shares are of the smaller one, which is usually the one to be kept apart."""
+    """What each pair of sources has in common, as a share of the smaller one: usually the one to be held out."""
     return [
         {
             "sources": [one.name, other.name],
@@ -123,7 +123,7 @@ def leakage_of(tallies: Sequence[Tally]) -> list[Report]:
 
 
 def shared_of(one: dict[bytes, Seen], other: dict[bytes, Seen]) -> dict[str, Any]:
-    """How many different texts two sources share, and one of them."""
+    """How many distinct texts two sources have in common, and an example."""
     smaller, larger = sorted((one, other), key=len)
     shared = [seen.preview for key, seen in smaller.items() if key in larger]
     return {
@@ -134,12 +134,12 @@ def shared_of(one: dict[bytes, Seen], other: dict[bytes, Seen]) -> dict[str, Any
 
 
 def warnings_of(tally: Tally) -> list[str]:
-    """Traps that no single row shows."""
+    """Problems that only show across rows."""
     return [*_mixtures(tally), *_one_sided(tally)]
 
 
 def _mixtures(tally: Tally) -> Iterator[str]:
-    """Rows that differ in form."""
+    """Warnings about rows in different formats."""
     if len(tally.kinds) > 1:
         rarest = tally.kinds.most_common()[-1][0]
         yield (
@@ -164,7 +164,7 @@ def _mixtures(tally: Tally) -> Iterator[str]:
 
 
 def _one_sided(tally: Tally) -> Iterator[str]:
-    """Judgements that leave nothing to learn, or something else than was meant."""
+    """Warnings about judgements that teach nothing, or something unintended."""
     for name, texts in tally.columns.items():
         if len(texts) == 1 and len(tally.word_counts[name]) > 1:
             yield f"'{name}' is the same text in every row. A model can tell it without reading."

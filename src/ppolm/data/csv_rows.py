@@ -1,4 +1,4 @@
-"""Rows of a CSV file. What cannot be told for sure, where a row ends above all, is an error and never a guess."""
+"""Rows of a CSV file. Anything ambiguous, above all where a row ends, is an error and never a guess."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from ppolm.errors import DataError
 from ppolm.messages import brief, is_utf8, reason
 
 LARGEST_CELL = 64 * 2**20
-"""Characters. The csv module's own limit of 131,072 is less than a long conversation has."""
+"""Characters. The csv module's own limit of 131,072 is too small for a long conversation."""
 LARGEST_REPR = 2**20
-"""Characters of a Python list that are read; Python's parser has no limit on memory."""
+"""Largest Python list to parse, in characters: Python's parser has no memory limit."""
 ENOUGH_LINES = 10
-"""Lines inside one cell from which it is no accident that nearly all look like rows."""
+"""With at least this many lines in one cell, it is no coincidence if nearly all of them look like rows."""
 CHAT_COLUMNS = ("prompt", "messages", "completion", "chosen", "rejected")
 MESSAGE = re.compile(r"\s*\[\s*(?:array\()?\s*\[?\s*\{\s*['\"](?:role|content)['\"]\s*:")
 """How a list of messages begins, in JSON and in Python."""
 
 
 def read_csv(lines: Iterable[str], path: str) -> Iterator[Row]:
-    """Rows of an open file, read with ``surrogateescape``; a bad one comes as its DataError."""
-    # strict: a quote that is not closed would otherwise make one cell of all the rows that follow.
+    """Rows of an open file, read with ``surrogateescape``; a bad row is yielded as its DataError."""
+    # strict: otherwise an unclosed quote would turn all following rows into one cell.
     reader = csv.reader(lines, strict=True)
     try:
         header = _next(reader) or []
@@ -53,7 +53,7 @@ def read_csv(lines: Iterable[str], path: str) -> Iterator[Row]:
 
 
 def _next(reader: Any) -> list[str] | None:
-    """The next row. The limit on cells is the whole process's, so it is raised for this row only."""
+    """The next row. The cell size limit applies to the whole process, so it is raised for this row only."""
     before = csv.field_size_limit(LARGEST_CELL)
     try:
         return next(reader, None)
@@ -62,7 +62,7 @@ def _next(reader: Any) -> list[str] | None:
 
 
 def _unclosed(where: str, lines: int, why: str) -> DataError:
-    """The error of the whole file: where rows begin after such a quote can only be guessed."""
+    """An error for the whole file: after such a quote, where rows begin can only be guessed."""
     if "field larger" in why:
         why = f"a cell holds more than {LARGEST_CELL // 2**20} million characters"
     return DataError(
@@ -73,7 +73,7 @@ def _unclosed(where: str, lines: int, why: str) -> DataError:
 
 
 def _holds_rows(cell: str, columns: int) -> bool:
-    """Whether a cell holds whole rows: nearly all of its lines have as many commas as the header."""
+    """Whether a cell has swallowed whole rows: nearly all of its lines have as many commas as the header."""
     lines = [line for line in cell.splitlines()[1:-1] if line.strip()]
     if columns < 2 or len(lines) < ENOUGH_LINES - 2:
         return False
@@ -81,7 +81,7 @@ def _holds_rows(cell: str, columns: int) -> bool:
 
 
 def _check_header(header: list[str], path: str) -> None:
-    """Raise for a column that is there twice: nobody knows which of the two was meant. Empty names are no columns."""
+    """Raise for a duplicate column, since it is unclear which one was meant. Columns without a name are ignored."""
     for name, count in Counter(header).items():
         if count > 1 and name.strip():
             raise DataError(f"File {path} has {count} columns called {brief(name)}. Rename all but one.")
@@ -100,7 +100,7 @@ def _row(header: list[str], cells: list[str], where: str) -> Any:
 
 
 def _cell(name: str, cell: str, where: str) -> Any:
-    """A cell's text; chat messages if it holds them as JSON, or as Python writes them (``DataFrame.to_csv``)."""
+    """A cell's text, or chat messages if it holds them as JSON or as a Python literal (``DataFrame.to_csv``)."""
     if name not in CHAT_COLUMNS or not cell.lstrip().startswith("["):
         return cell
     for read in (json.loads, _literal):
@@ -113,7 +113,7 @@ def _cell(name: str, cell: str, where: str) -> Any:
         if listed and all(isinstance(item, dict) and {"role", "content"} <= item.keys() for item in value):
             return value
         return cell
-    if MESSAGE.match(cell):  # as text it would train a model to write Python
+    if MESSAGE.match(cell):  # used as text, it would train a model to write Python
         raise DataError(
             f"{where} has messages as its {name!r} that cannot be read ({reason(failed, 80)}): {brief(cell, 40)}. "
             "Write them as JSON: json.dumps(messages) before to_csv, or save the file as .jsonl or .parquet."
@@ -122,7 +122,7 @@ def _cell(name: str, cell: str, where: str) -> Any:
 
 
 def _literal(cell: str) -> Any:
-    """What a Python literal says, without running anything."""
+    """The value of a Python literal; runs no code."""
     if len(cell) > LARGEST_REPR:
         raise ValueError(f"it has more than {LARGEST_REPR:,} characters")
     return ast.literal_eval(cell.strip())

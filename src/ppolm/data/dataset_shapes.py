@@ -1,7 +1,7 @@
-"""The shapes in which public data sets publish their rows, brought to our columns: the one place that knows them.
+"""The row formats of public datasets and their conversion to our columns; no other module knows them.
 
-Every command reads rows through here, so that the prompt that a reward model is trained on is the prompt that PPO
-samples from.
+Every command reads rows through this module, so that a reward model is trained on the same prompts that PPO samples
+from.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ Row = Mapping[str, Any]
 TURN = re.compile(r"(?:^|\n\n)(Human|Assistant):[ \t]?")
 ROLES = {"Human": "user", "Assistant": "assistant"}
 POST = ("subreddit", "title", "post")
-"""What a Reddit post of the summaries has."""
+"""Fields of a Reddit post in the summarisation data."""
 
 
 def shape_of(row: Any) -> str | None:
-    """The name of the published shape that a row has; None if it has our own columns."""
+    """The name of the public format that a row is in; None if it has our own columns."""
     if isinstance(row, Mapping):
         return next((name for name, (has_shape, _) in SHAPES.items() if has_shape(row)), None)
     return None
 
 
 def standard_row(row: Row, where: str) -> Row:
-    """The row in our own columns; one that has them already comes back as it is."""
+    """The row converted to our own columns; returned unchanged if it already has them."""
     shape = shape_of(row)
     return row if shape is None else SHAPES[shape][1](row, where)
 
 
 def says(row: Row, column: str) -> bool:
-    """Whether the row says something there; an empty cell of a spreadsheet says nothing."""
+    """Whether the row has a value in this column; an empty spreadsheet cell is no value."""
     value = row.get(column)
     return value is not None and value != "" and value != []
 
 
 def is_conversation(value: Any) -> bool:
-    """Whether it is a prompt and an answer in one: two messages or more."""
+    """Whether a value is a prompt and its answer in one: a list of two or more messages."""
     return isinstance(value, (list, tuple)) and len(value) > 1 and all(isinstance(item, Mapping) for item in value)
 
 
@@ -51,12 +51,12 @@ def _compares_conversations(row: Row) -> bool:
 
 
 def _from_conversations(row: Row, where: str) -> Row:
-    """The prompt is what both conversations begin with."""
+    """The prompt is everything before the last message, which must be the same in both conversations."""
     chosen, rejected = list(row["chosen"]), list(row["rejected"])
     shared, prompt = _said(chosen[:-1]), row.get("prompt")
     if shared != _said(rejected[:-1]):
         raise DataError(f"{where} has conversations in 'chosen' and 'rejected' that differ before their last message.")
-    # Often the question stands in a prompt column as well, alone or as messages; another question would be a mistake.
+    # Often a prompt column repeats the question, as text or as messages; a different question is an error.
     asked = {content for role, content in shared if role == "user" and isinstance(content, str)}
     if says(row, "prompt") and (prompt not in asked if isinstance(prompt, str) else _said(prompt) != shared):
         raise DataError(f"{where} has another 'prompt' than the conversations in 'chosen' and 'rejected' begin with.")
@@ -65,7 +65,7 @@ def _from_conversations(row: Row, where: str) -> Row:
 
 
 def _said(messages: Any) -> list[tuple[Any, Any]]:
-    """Who says what; whatever else messages hold is no part of the conversation."""
+    """Role and content of each message; other keys are not part of the conversation."""
     items = messages if isinstance(messages, (list, tuple)) else ()
     return [(item.get("role"), item.get("content")) for item in items if isinstance(item, Mapping)]
 
@@ -104,7 +104,7 @@ def _repeats_its_question(row: Row) -> bool:
 
 
 def _from_question(row: Row, where: str) -> Row:
-    """The conversation holds more than the question, so it is what counts."""
+    """Use the conversation, which contains more than the question."""
     rest = {name: value for name, value in row.items() if name != "prompt"}
     if not says(row, "messages"):
         return {name: value for name, value in row.items() if name != "messages"}
@@ -144,7 +144,7 @@ def _from_rated_summary(row: Row, where: str) -> Row:
 
 
 def _about_post(row: Row, where: str) -> dict[str, Any]:
-    """The post as the documents write prompts, and who judged."""
+    """The post as a prompt in the TL;DR format, and who judged it."""
     info = row["info"]
     missing = [name for name in POST if not isinstance(info.get(name), str)]
     if missing:
@@ -161,4 +161,4 @@ SHAPES: dict[str, tuple[Callable[[Row], bool], Callable[[Row, str], Row]]] = {
     "summaries rated (OpenAI TL;DR axes)": (_rates_summary, _from_rated_summary),
     "question with its conversation (UltraChat)": (_repeats_its_question, _from_question),
 }
-"""By name: whether a row has the shape, and the row in our columns."""
+"""By name: a test whether a row has the format, and its conversion to our columns."""

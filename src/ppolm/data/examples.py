@@ -1,4 +1,4 @@
-"""What people gave us to learn from: demonstrations, preferences, scores and thumbs, each a checked data row."""
+"""Training examples from people: demonstrations, preferences, scores and thumbs, each from a checked data row."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ class Demonstration:
 
 @dataclass(frozen=True)
 class Preference:
-    """A prompt and two answers: people preferred the first one, or neither if it is a tie."""
+    """A prompt and two answers, of which people preferred the first, or neither if it is a tie."""
 
     prompt: Prompt
     chosen: str
     rejected: str
     tie: bool = False
     confidence: float = 1.0
-    """How much this judgement counts beside the others."""
+    """Weight of this judgement relative to the others."""
     margin: float = 0.0
-    """By how much the better score should exceed the other."""
+    """How far the chosen answer's score should exceed the other's."""
     annotator: str | None = None
 
     @property
@@ -47,13 +47,13 @@ class Preference:
 
     @property
     def said(self) -> dict[str, Any]:
-        """What people said of them, by column."""
+        """The judgement, by column."""
         return {"tie": bool(self.tie), "margin": float(self.margin)}
 
 
 @dataclass(frozen=True)
 class Rating:
-    """A prompt, an answer, and the score that people gave it, on whatever scale."""
+    """A prompt, an answer, and the score that people gave it, on any scale."""
 
     prompt: Prompt
     completion: str
@@ -68,7 +68,7 @@ class Rating:
 
     @property
     def said(self) -> dict[str, Any]:
-        """What people said of it, by column."""
+        """The judgement, by column."""
         return {"score": float(self.score)}
 
 
@@ -89,7 +89,7 @@ class Thumb:
 
     @property
     def said(self) -> dict[str, Any]:
-        """What people said of it, by column."""
+        """The judgement, by column."""
         return {"label": bool(self.label)}
 
 
@@ -97,7 +97,7 @@ Judgement = Preference | Rating | Thumb
 """What a reward model can learn from."""
 
 Example = Prompt | Demonstration | Judgement
-"""Any row that we know."""
+"""Any supported kind of row."""
 
 KINDS = {
     Preference: "preferences (prompt, chosen, rejected)",
@@ -106,17 +106,17 @@ KINDS = {
     Demonstration: "demonstrations (prompt, completion)",
     Prompt: "prompts (prompt)",
 }
-"""The kinds of rows and their columns, the richest first."""
+"""The kinds of rows and their columns, richest first."""
 
 
 def as_example(row: Any, where: str) -> Example:
-    """The richest kind of example that the row's columns make."""
+    """The richest kind of example that the row's columns allow."""
     if not isinstance(row, Mapping):
         return as_prompt(row, where)
     row = standard_row(row, where)
     if says(row, "chosen") or says(row, "rejected"):
         return as_preference(row, where)
-    if "completion" in row or _ends_in_answer(row):  # a score of a prompt alone, such as its votes, judges no answer
+    if "completion" in row or _ends_in_answer(row):  # a score of the prompt, such as its votes, judges no answer
         if says(row, "score"):
             return as_rating(row, where)
         if says(row, "label"):
@@ -149,7 +149,7 @@ def as_demonstration(row: Any, where: str) -> Demonstration:
 
 
 def as_preference(row: Any, where: str) -> Preference:
-    """Two answers to a prompt, or two conversations that differ in their last answer."""
+    """Two answers to a prompt, or two conversations that differ only in their last answer."""
     row = _standard(row, where)
     chosen, rejected = _answer(row, "chosen", where), _answer(row, "rejected", where)
     tie = _truth(row, "tie", where, default=False)
@@ -198,7 +198,7 @@ def _completion(row: Any, where: str) -> str:
 
 
 def _answer(row: Any, column: str, where: str) -> str:
-    """The text of an answer: text, or a list with one message of the assistant."""
+    """The text of an answer, given as text or as a list with one assistant message."""
     if not isinstance(row, Mapping) or column not in row:
         raise DataError(f"{where} has no column {column!r}. It has: {_found(row)}.")
     value = row[column]
@@ -215,7 +215,7 @@ def _answer(row: Any, column: str, where: str) -> str:
 
 
 LARGEST = 1e6
-"""The largest score, confidence or margin: beyond it float32 loses the difference between two of them."""
+"""The largest score, confidence or margin: beyond it, float32 cannot resolve differences between them."""
 
 
 def in_range(number: float) -> bool:
@@ -247,7 +247,7 @@ TRUTHS = {
     **dict.fromkeys(("true", "1", "1.0", "yes", "up", "good"), True),
     **dict.fromkeys(("false", "0", "0.0", "-1", "-1.0", "no", "down", "bad"), False),
 }
-"""How people write thumbs."""
+"""Accepted spellings of true and false."""
 
 
 def _truth(row: Mapping[str, Any], column: str, where: str, default: bool | None = None) -> bool:

@@ -1,6 +1,6 @@
-"""Which rows are trained on and which are held out: the one place that decides it, always by prompt.
+"""Splitting rows into training and held-out data, always by prompt; no other module makes this decision.
 
-Rows of the same prompt go the same way, or a held-out figure would measure memory.
+Rows of one prompt stay on the same side; otherwise held-out results would measure memorisation.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from ppolm.errors import DataError
 log = logging.getLogger(__name__)
 Row = TypeVar("Row")
 ENOUGH_PROMPTS = 16
-"""Held-out prompts below which no difference of rewards is called more than chance."""
+"""With fewer held-out prompts, no difference in reward is called significant."""
 Key = Callable[[Row], bytes]
-"""The prompt of a row: ``Prompt.key``."""
+"""Gives the key of a row's prompt: ``Prompt.key``."""
 
 
 def group_by_prompt(rows: Sequence[Row], key: Key[Row]) -> list[list[int]]:
-    """Indices of the rows of each prompt, in the order in which the prompts first appear."""
+    """Row indices of each prompt, in the order in which the prompts first appear."""
     groups: dict[bytes, list[int]] = {}
     for number, row in enumerate(rows):
         groups.setdefault(key(row), []).append(number)
@@ -36,7 +36,7 @@ def hold_out(
     random: torch.Generator,
     size: Callable[[Sequence[int]], int] = len,
 ) -> tuple[list[Row], list[Row]]:
-    """Rows to train on, and rows of randomly drawn prompts, at most ``room`` by ``size``."""
+    """Training rows, and held-out rows of randomly drawn prompts whose total ``size`` is at most ``room``."""
     held: set[int] = set()
     used = 0
     for group in torch.randperm(len(groups), generator=random).tolist():
@@ -47,9 +47,9 @@ def hold_out(
 
 
 def apart_from(train: Sequence[Row], held_out: Collection[bytes], key: Key[Row], what: str) -> list[Row]:
-    """The training rows whose prompt is not evaluated on; the number of others is reported.
+    """The training rows whose prompt is not in the evaluation data; the number of dropped rows is reported.
 
-    What somebody gives to evaluate on is meant to stay unseen, so it is the training that gives way.
+    Data given for evaluation is meant to stay unseen, so shared prompts are dropped from training.
     """
     kept = [row for row in train if key(row) not in held_out]
     shared = len(train) - len(kept)

@@ -1,4 +1,4 @@
-"""Whether the Hugging Face Hub can be asked at all."""
+"""Whether the Hugging Face Hub can be reached."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from huggingface_hub import constants
 
 
 def hub_is_reachable(timeout: float = 3.0) -> bool:
-    """Whether a connection to the Hub opens; asking first spares the user half a minute of silent retries."""
+    """Whether a connection to the Hub opens; checking first spares the user half a minute of silent retries."""
     if constants.HF_HUB_OFFLINE:
         return False
     if urllib.request.getproxies():
-        return True  # only the proxy can tell
+        return True  # only the proxy knows
     address = urlparse(constants.ENDPOINT)
     try:
         port = address.port or (80 if address.scheme == "http" else 443)
@@ -28,7 +28,7 @@ def hub_is_reachable(timeout: float = 3.0) -> bool:
 
 @contextmanager
 def offline_unless_reachable() -> Iterator[bool]:
-    """Let the libraries look only at their caches if the Hub cannot be reached; tells whether it can."""
+    """Put the Hugging Face libraries in offline mode (caches only) if the Hub is unreachable; yields whether it is."""
     import datasets
 
     reachable, before = hub_is_reachable(), (constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE)

@@ -1,4 +1,4 @@
-"""Checked rows of a file or dataset: all of them, or an error that names the first bad one."""
+"""Loading checked rows of a file or dataset: all of them, or an error that names the first bad one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def load_prompts(source: str, split: str = "train", skip_bad: bool = False) -> list[Prompt]:
-    """All prompts of a source; text, chat messages, or rows with a prompt or messages column."""
+    """All prompts of a source: text, chat messages, or rows with a prompt or messages column."""
     return load_rows(source, split, as_prompt, "prompts", skip_bad)
 
 
@@ -32,7 +32,7 @@ def load_judgements(source: str, split: str = "train", skip_bad: bool = False) -
 
 
 def load_rows(source: str, split: str, convert: Callable[[Any, str], T], what: str, skip_bad: bool = False) -> list[T]:
-    """All rows of a source; a bad one is an error that names its file and line, or is left out and counted."""
+    """All rows of a source; a bad row raises an error that names its file and line, or is skipped and counted."""
     good, bad = try_rows(source, split, convert)
     if bad and not skip_bad:
         rest = "leaves it out" if len(bad) == 1 else f"leaves all {len(bad)} bad rows out"
@@ -47,7 +47,7 @@ def load_rows(source: str, split: str, convert: Callable[[Any, str], T], what: s
 
 
 def try_rows(source: str, split: str, convert: Callable[[Any, str], T]) -> tuple[list[T], list[DataError]]:
-    """The good rows of a source, and why the others are bad."""
+    """The good rows of a source, and the errors of the bad ones."""
     good: list[T] = []
     bad: list[DataError] = []
     for where, row in read_rows(source, split):
@@ -56,12 +56,12 @@ def try_rows(source: str, split: str, convert: Callable[[Any, str], T]) -> tuple
                 raise row
             good.append(convert(row, where))
         except DataError as error:
-            bad.append(error.with_traceback(None))  # which would keep the row in memory
+            bad.append(error.with_traceback(None))  # the traceback would keep the row in memory
     return good, bad
 
 
 def load_sources(
     load: Callable[[str, str, bool], list[T]], sources: Sequence[str], config: SupervisedConfig
 ) -> list[T]:
-    """The rows of several sources, one after the other."""
+    """The rows of several sources, concatenated."""
     return [row for source in sources for row in load(source, config.dataset_split, config.skip_bad_rows)]

@@ -1,4 +1,4 @@
-"""What a prompt is: text or chat messages, with the extra columns of its data row."""
+"""Prompts: text or chat messages, with the extra columns of their data row."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ppolm.errors import DataError
 from ppolm.messages import brief, is_utf8
 
 REFERENCE_COLUMNS = ("reference", "completion")
-"""Columns that may hold the answer a human wrote, for ROUGE in evaluation."""
+"""Columns that may hold a human-written answer, used for ROUGE in evaluation."""
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """Text or messages to answer; ``columns`` go to the reward function."""
+    """Text or messages to answer; ``columns`` are passed to the reward function."""
 
     content: str | list[dict[str, Any]]
     columns: Mapping[str, Any] = field(default_factory=dict)
@@ -29,18 +29,18 @@ class Prompt:
         for name in REFERENCE_COLUMNS:
             value = self.columns.get(name)
             if isinstance(value, (list, tuple)) and len(value) == 1 and isinstance(value[0], Mapping):
-                value = value[0].get("content")  # a message of the assistant
+                value = value[0].get("content")  # an assistant message
             if isinstance(value, str) and value.strip():
                 return value
         return None
 
     @cached_property
     def key(self) -> bytes:
-        """The same for prompts that say the same: whether one is held out or trained on is decided by it."""
+        """A digest, equal for prompts that differ only in white space; the held-out split is made by it."""
         return digest(self.content)
 
     def preview(self) -> str:
-        """Its beginning, for messages."""
+        """The beginning of the prompt, for error messages."""
         return preview(self.content)
 
 
@@ -76,7 +76,7 @@ def _from_row(row: Mapping[str, Any], where: str) -> Prompt:
     if not present:
         found = ", ".join(map(str, row)) or "none"
         raise DataError(f"{where} has neither a 'prompt' nor a 'messages' column. Its columns: {found}.")
-    # In a spreadsheet with both columns, the one that does not apply is an empty cell.
+    # In a spreadsheet with both columns, the unused one is an empty cell.
     column = next((name for name in present if row[name] != ""), present[0])
     content = row[column]
     if column == "messages" and isinstance(content, str):
@@ -87,7 +87,7 @@ def _from_row(row: Mapping[str, Any], where: str) -> Prompt:
     content = _check_content(content, where)
     columns = {str(name): value for name, value in row.items() if name not in ("prompt", "messages")}
     if not isinstance(content, str) and content[-1].get("role") == "assistant":
-        # A finished conversation: its last answer is what a human or model said, not part of the prompt.
+        # A complete conversation: its last answer, by a human or model, is not part of the prompt.
         columns.setdefault("reference", content[-1]["content"])
         content = _check_content(content[:-1], where)
     return Prompt(content, columns)
@@ -109,7 +109,7 @@ def _check_content(content: Any, where: str) -> str | list[dict[str, Any]]:
             for m in messages
         ]
         if messages and all(good):
-            # Parquet gives every message all keys that any message has; chat templates ask whether a key is there.
+            # Parquet gives every message the keys of all messages; chat templates test whether a key is present.
             return [{key: value for key, value in message.items() if value is not None} for message in messages]
         raise DataError(
             f"{where} must be a list of messages, each with 'role' and 'content' text; found {brief(content, 80)}."

@@ -24,8 +24,8 @@ from ppolm.names import EMBEDDED
 def read_rows(source: str, split: str = "train") -> Iterator[Row]:
     """All rows of a file or dataset, one by one; ``embedded`` is the world that ships with ppolm.
 
-    A dataset may be named with its configuration and split, ``name/config:split``; ``split`` is for one without.
-    A row that cannot be read comes as the DataError that says why, so that the caller decides whether to continue.
+    A dataset may be named with its configuration and split, ``name/config:split``; ``split`` is the default split.
+    A row that cannot be read is yielded as the DataError that says why, so that the caller can decide to continue.
     """
     path = Path(source).expanduser()
     if path.is_file():
@@ -67,7 +67,7 @@ def _open(path: Path, errors: str = "strict") -> IO[str]:
 
 
 def _read_jsonl(path: Path) -> Iterator[Row]:
-    with _open_bytes(path) as file:  # line by line, so that one line of another encoding spoils no other
+    with _open_bytes(path) as file:  # decoded line by line, so that a badly encoded line affects no other
         for number, line in enumerate(file, 1):
             if line.strip():
                 where = f"{path}, line {number},"
@@ -82,7 +82,7 @@ def _read_jsonl(path: Path) -> Iterator[Row]:
 
 
 def _whole(row: Any, where: str) -> Any:
-    """The row, unless it holds half a character (an escape such as \\ud83d alone), which no tokenizer takes."""
+    """The row, or a DataError if it holds a lone surrogate (such as \\ud83d), which no tokenizer accepts."""
     try:
         json.dumps(row, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -91,7 +91,7 @@ def _whole(row: Any, where: str) -> Any:
 
 
 def _read_json(path: Path) -> Iterator[Row]:
-    """A JSON array of rows, or what is called .json but is one object per line."""
+    """A JSON array of rows, or a .json file with one object per line."""
     with _open(path, errors="surrogateescape") as file:
         is_array = file.read(4096).lstrip().startswith("[")
     if not is_array:
@@ -129,7 +129,7 @@ def _read_parquet(path: Path) -> Iterator[Row]:
 
     number = 0
     try:
-        for batch in parquet.ParquetFile(path).iter_batches(batch_size=1024):  # never the whole file in memory
+        for batch in parquet.ParquetFile(path).iter_batches(batch_size=1024):  # not the whole file in memory
             for row in batch.to_pylist():
                 number += 1
                 yield f"{path}, row {number},", row
@@ -139,7 +139,7 @@ def _read_parquet(path: Path) -> Iterator[Row]:
 
 @dataclass(frozen=True)
 class DatasetName:
-    """What ``name/config:split`` says: a folder of data files or a name on the Hub, its configuration and split."""
+    """A parsed ``name/config:split``: a folder of data files or a name on the Hub, its configuration and split."""
 
     name: str
     config: str | None
@@ -147,8 +147,8 @@ class DatasetName:
 
     @classmethod
     def parse(cls, source: str, split: str) -> DatasetName:
-        """A folder may be anywhere; a name on the Hub has at most two parts, so a third is a configuration."""
-        if Path(source).expanduser().is_dir():  # first: such a name may hold a colon of its own
+        """Parse a name. A folder may have any path; a Hub name has at most two parts, so a third is a configuration."""
+        if Path(source).expanduser().is_dir():  # first, because a folder's name may contain a colon
             return cls(str(Path(source).expanduser()), None, split)
         place, _, own_split = source.partition(":")
         if Path(place).expanduser().is_dir():
@@ -160,16 +160,16 @@ class DatasetName:
 
 
 MOST_ENTRIES = 10_000
-"""Files and folders that a folder of data may hold: the library looks through them all several times, 8 s for these."""
+"""Limit on files and folders in a data folder: the library scans them all several times, 8 s for this many."""
 
 
 def _refuse_folder_of_everything(folder: Path, source: str) -> None:
-    """Somebody's home or a whole disk is no data set, and looking through it would take minutes or hours."""
+    """Refuse a home folder or a whole disk, which is no dataset and would take minutes or hours to scan."""
     count, waiting = 0, [folder]
     while waiting:
         try:
             entries = list(islice(os.scandir(waiting.pop()), MOST_ENTRIES + 1))
-        except (OSError, ValueError):  # no permission, gone, or not a valid name: the library will say so
+        except (OSError, ValueError):  # no permission, gone or not a valid name: the library will report it
             continue
         waiting += [Path(entry) for entry in entries if entry.is_dir(follow_symlinks=False)]
         count += len(entries)
@@ -188,7 +188,7 @@ def _read_dataset(source: str, split: str) -> Iterator[Row]:
     with offline_unless_reachable() as reachable:
         try:
             rows = datasets.load_dataset(wanted.name, wanted.config, split=wanted.split)
-        except Exception as error:  # the library raises many kinds
+        except Exception as error:  # the library raises many types
             offline = "" if reachable else " The Hugging Face Hub cannot be reached."
             reason = " ".join(str(error).split())[:200]
             raise DataError(

@@ -1,4 +1,4 @@
-"""When two texts count as the same: if they differ in white space alone."""
+"""Comparing texts: two count as the same if they differ only in white space."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 
 def digest(content: Any) -> bytes:
-    """16 bytes that stand for a text, chat messages or a list of digests; white space counts as one space."""
+    """A 16-byte hash of a text, of chat messages or of a list of digests; runs of white space count as one space."""
     if isinstance(content, str):
         parts = [" ".join(content.split())]
     else:
@@ -27,6 +27,6 @@ def digest(content: Any) -> bytes:
 
 
 def prompt_numbers(contents: Sequence[object]) -> npt.NDArray[np.intp]:
-    """The same number for rows with the same prompt, text or chat."""
+    """A number for each row's prompt (text or chat), equal for rows with the same prompt."""
     numbers: dict[bytes, int] = {}
     return np.array([numbers.setdefault(digest(content), len(numbers)) for content in contents], dtype=np.intp)

@@ -1,4 +1,4 @@
-"""What is remembered of the rows of one source: numbers and digests, so that memory does not grow with the texts."""
+"""Statistics of the rows of one source, kept as numbers and digests so that memory does not grow with text length."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ppolm.measures.words import words
 from ppolm.messages import LONGEST_MESSAGE, cut
 
 CountTokens = Callable[[Prompt, Sequence[str]], list[int]]
-"""Tokens of a prompt, and of each answer."""
+"""Counts the tokens of a prompt and of each answer."""
 
 BAD_ROWS_KEPT = 5
 COLUMNS: dict[type, set[str]] = {
@@ -28,12 +28,12 @@ COLUMNS: dict[type, set[str]] = {
     Demonstration: {"completion"},
     Prompt: set(),
 }
-"""Columns that each kind of row has a use for, beside its prompt and reference."""
+"""Columns that each kind of row uses, besides its prompt and reference."""
 
 
 @dataclass(slots=True)
 class Seen:
-    """How often a text occurs, how it begins, and its length."""
+    """The beginning of a text, its length in words, and how often it occurs."""
 
     preview: str
     words: int
@@ -42,46 +42,46 @@ class Seen:
 
 @dataclass
 class Tally:
-    """The rows of one source. Texts count as the same if they differ in white space alone."""
+    """Statistics of the rows of one source. Texts count as the same if they differ only in white space."""
 
     name: str
     rows: int = 0
     bad: int = 0
     bad_reasons: list[str] = field(default_factory=list)
-    """Of the first few bad rows."""
+    """Reasons for the first few bad rows."""
     kinds: Counter[str] = field(default_factory=Counter)
     first_of_kind: dict[str, str] = field(default_factory=dict)
     shapes: Counter[str] = field(default_factory=Counter)
-    """Published shapes that rows were brought to our columns from."""
+    """Public formats that rows were converted from."""
     chats: int = 0
     other_columns: Counter[str] = field(default_factory=Counter)
     word_counts: dict[str, array[int]] = field(default_factory=lambda: defaultdict(lambda: array("q")))
     token_counts: dict[str, array[int]] = field(default_factory=lambda: defaultdict(lambda: array("q")))
     row_tokens: array[int] = field(default_factory=lambda: array("q"))
-    """Of a prompt with its longest answer and the EOS after it."""
+    """Tokens of a prompt with its longest answer and EOS."""
     prompts: dict[bytes, Seen] = field(default_factory=dict)
     answers: dict[bytes, Seen] = field(default_factory=dict)
     columns: dict[str, set[bytes]] = field(default_factory=lambda: defaultdict(set))
-    """Different texts in each column of answers."""
+    """Distinct texts in each answer column."""
     different: set[bytes] = field(default_factory=set)
-    """Rows, each with its judgement and its judge."""
+    """Digests of distinct rows, including judgement and annotator."""
     verdicts: dict[bytes, set[bytes | bool]] = field(default_factory=lambda: defaultdict(set))
-    """Who won each pair, or which thumbs an answer got."""
+    """Winners of each pair, or labels given to each answer; more than one is a contradiction."""
     ties: int = 0
     pairs: dict[bytes, list[float]] = field(default_factory=lambda: defaultdict(list))
-    """For each prompt and judged pair: 1 if the longer answer won, 0 if the shorter one did, 0.5 for equal length."""
+    """For each prompt and judged pair: 1 if the longer answer won, 0 if the shorter one did, 0.5 for equal lengths."""
     scores: array[float] = field(default_factory=lambda: array("d"))
     score_words: array[int] = field(default_factory=lambda: array("q"))
     thumbs: array[int] = field(default_factory=lambda: array("q"))
     thumb_words: array[int] = field(default_factory=lambda: array("q"))
     annotators: Counter[str] = field(default_factory=Counter)
     spaced: Counter[bool] = field(default_factory=Counter)
-    """Answers that begin with white space, and that do not."""
+    """Number of answers that do and do not begin with white space."""
     prompts_end_in_space: int = 0
     prompts_end_empty: int = 0
 
     def add(self, example: Example, where: str, count_tokens: CountTokens | None = None) -> None:
-        """Remember one good row."""
+        """Count one good row."""
         prompt = example if isinstance(example, Prompt) else example.prompt
         answers = {} if isinstance(example, Prompt) else example.answers
         tokens = count_tokens(prompt, list(answers.values())) if count_tokens else None  # first: it may refuse the row
@@ -100,7 +100,7 @@ class Tally:
         self._add_judgement(example, list(keys.values()), lengths)
 
     def _add_texts(self, prompt: Prompt, answers: dict[str, str], keys: dict[str, bytes]) -> dict[str, int]:
-        """Remember the texts of a row; words of each answer."""
+        """Count the texts of a row; returns the length of each answer in words."""
         content = prompt.content
         self.chats += not isinstance(content, str)
         last = content if isinstance(content, str) else str(content[-1]["content"])
@@ -138,7 +138,7 @@ class Tally:
 
 
 def tally_rows(rows: Iterable[Row], name: str, count_tokens: CountTokens | None = None) -> Tally:
-    """Go through the rows of a source one by one and remember what a report needs."""
+    """Go through the rows of a source one by one and collect what a report needs."""
     tally = Tally(name)
     for where, row in rows:
         try:
@@ -157,7 +157,7 @@ def tally_rows(rows: Iterable[Row], name: str, count_tokens: CountTokens | None 
 
 
 def remember(texts: dict[bytes, Seen], key: bytes, text: str) -> Seen:
-    """Count a text; its words are counted only the first time."""
+    """Count an occurrence of a text; its words are counted only the first time."""
     if key not in texts:
         texts[key] = Seen(preview(text, 60), len(words(text)))
     texts[key].count += 1
@@ -165,7 +165,7 @@ def remember(texts: dict[bytes, Seen], key: bytes, text: str) -> Seen:
 
 
 def verdict_of(example: Example) -> list[str]:
-    """What people said about the answers, and who."""
+    """The judgement of the answers and who made it, as text."""
     names = ("tie", "score", "label", "confidence", "margin", "annotator")
     return [repr(getattr(example, name, None)) for name in names]
 

@@ -1,4 +1,4 @@
-"""The tiny model that ships with ppolm, its reward model, and the settings of the demo. Built by scripts/."""
+"""The demo settings, and the tiny model and reward model that ship with ppolm, built by scripts/build_embedded.py."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from ppolm.names import EMBEDDED
 
 FOLDER = Path(__file__).parent
 MODEL = FOLDER / "model"
-"""The SFT model: a Qwen3 of under a million weights, with its tokenizer."""
+"""The SFT model: a Qwen3 with fewer than a million weights, and its tokenizer."""
 REWARD = FOLDER / "reward"
-"""The reward adapter, learned from preferences of the gold judge."""
+"""The reward adapter, trained on preferences of the gold judge."""
 DEMO = FOLDER / "demo.yaml"
-"""Settings with which PPO on the embedded model learns in about two minutes."""
+"""Settings for PPO on the embedded model, which learns in about two minutes."""
 RECIPES = {"ppolm train": DEMO, "ppolm sft": FOLDER / "sft.yaml", "ppolm reward": FOLDER / "reward.yaml"}
-"""Settings of the commands for the embedded model: the defaults are for larger ones."""
+"""Settings of each command for the embedded model; the defaults are meant for larger models."""
 
 
 def model_path(name: str) -> str:
-    """The folder that the name ``embedded`` stands for; any other name as it is."""
+    """The model folder for the name ``embedded``; any other name unchanged."""
     return str(MODEL) if name == EMBEDDED else name
 
 
 def reward_path(name: str) -> str:
-    """The reward model's folder that the name ``embedded`` stands for; any other path as it is."""
+    """The reward model folder for the name ``embedded``; any other path unchanged."""
     return str(REWARD) if name == EMBEDDED else name

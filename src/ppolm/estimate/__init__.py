@@ -1,4 +1,4 @@
-"""What a PPO step will take, in memory and in operations, before anything large is loaded."""
+"""Estimating the memory and operations of a PPO step before anything large is loaded."""
 
 from ppolm.estimate.estimate import RunEstimate, estimate
 from ppolm.estimate.model_shape import ModelShape, read_shape

@@ -25,13 +25,13 @@ from ppolm.rollout.sampling import Sampling
 from ppolm.runs.prompt_schedule import plan_prompts
 
 MEASURED = 500
-"""Prompts that are tokenised to know how long they are."""
+"""Number of prompts that are tokenised to measure prompt lengths."""
 GIB = 2**30
 
 
 @dataclass(frozen=True)
 class RunEstimate:
-    """What a run will take."""
+    """The estimated memory and operations of a run."""
 
     config: PPOConfig
     shape: ModelShape
@@ -44,7 +44,7 @@ class RunEstimate:
     steps: int
 
     def text(self, gflops: float, available: int | None) -> str:
-        """The figures for a person to read."""
+        """The figures as text."""
         config, shape, memory, work = self.config, self.shape, self.memory, self.work
         below = memory.trunk > 0
         parts = [
@@ -85,14 +85,14 @@ class RunEstimate:
         return self.work.generation() + self.work.scoring() + self.work.training()
 
     def measured_text(self) -> str:
-        """The same, with what this machine can do."""
+        """The figures as text, with this machine's measured speed and memory."""
         if self.device.type == "cpu" and self.dtype == torch.bfloat16:
             make_bfloat16_safe()
         return self.text(gemm_gflops(self.dtype, self.device), memory_size(self.device))
 
 
 def estimate(config: PPOConfig, prompts: Sequence[Any], eval_prompts: Sequence[Any] | None = None) -> RunEstimate:
-    """What training on these prompts will take: responses are assumed to have the maximum length."""
+    """Estimate a training run on these prompts, assuming that every response has the maximum length."""
     shape = read_shape(config)
     device = resolve_device(config.device)
     dtype = resolve_dtype(config.dtype, device, lambda: shape.parameters)
@@ -125,7 +125,7 @@ def estimate(config: PPOConfig, prompts: Sequence[Any], eval_prompts: Sequence[A
 
 
 def duration(seconds: float) -> str:
-    """For a person: 0.3 s, 42 s, 12 min, 3.4 h."""
+    """A readable duration: 0.3 s, 42 s, 12 min, 3.4 h."""
     if seconds < 100:
         return f"{seconds:.2g} s"
     return f"{seconds / 60:.0f} min" if seconds < 2 * 3600 else f"{seconds / 3600:.1f} h"

@@ -1,4 +1,4 @@
-"""How fast this machine can multiply."""
+"""The matrix multiplication speed of this machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ROWS, INNER, COLUMNS = 1024, 1024, 3072
 
 
 def gemm_gflops(dtype: torch.dtype, device: torch.device, seconds: float = 0.5) -> float:
-    """The fastest of repeated large matrix products, in 10⁹ operations per second."""
+    """Speed of the fastest of repeated large matrix products, in 10⁹ operations per second."""
     left, right = (torch.randn(rows, INNER, device=device).to(dtype) for rows in (ROWS, COLUMNS))
     wait = getattr(torch, device.type).synchronize if device.type != "cpu" else (lambda: None)
     best, end = float("inf"), time.perf_counter() + seconds

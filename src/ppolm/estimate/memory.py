@@ -1,4 +1,4 @@
-"""How much memory a PPO step takes at its peak, in bytes: base, adapters, and what the token budgets bound."""
+"""Peak memory of a PPO step in bytes: base, adapters, and what the token budgets limit."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ppolm.kernels.token_logprobs import LOGIT_CHUNK
 from ppolm.rollout.slot_sampler import PROMPT_TOKENS
 
 GAPS = 0.1
-"""Share of memory that the allocator holds and cannot use again: chosen so that two measured peaks are met."""
+"""Fraction of memory lost to allocator fragmentation, fitted to two measured peaks."""
 FLOAT = 4
 """Adapters, gradients, moments and log-probabilities are in float32."""
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """Tokens of the longest prompt and of a mean one."""
+    """Longest and mean prompt length, in tokens."""
 
     longest: int
     mean: float
@@ -31,13 +31,13 @@ class Lengths:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes by what holds them. The parts of a step follow each other; the others stay."""
+    """Bytes by use. Generation, scoring and training follow each other; the others stay allocated."""
 
     program: int
     base: int
     adapters: int
-    """Weights of all roles, moments of policy and value, gradients of one; and what an abandoned step goes back to:
-    weights and moments of policy and value as they were before it."""
+    """Weights of all roles, moments of policy and value, gradients of one of them; and, for undoing a step, a copy of
+    the weights and moments of policy and value from before it."""
     trunk: int
     """Hidden states below the trained layers."""
     generation: int
@@ -46,7 +46,7 @@ class Memory:
 
     @property
     def peak(self) -> int:
-        """All that stays, and the largest part of a step; and what lies free between them."""
+        """Everything that stays allocated plus the largest phase of a step, with fragmentation."""
         model = self.base + self.adapters + self.trunk + max(self.generation, self.scoring, self.training)
         return self.program + int(model * (1 + GAPS))
 
@@ -69,28 +69,28 @@ def step_memory(shape: ModelShape, config: PPOConfig, lengths: Lengths, dtype: t
 
 
 def _generation(shape: ModelShape, config: PPOConfig, width: int, tokens: float, size: int) -> int:
-    """Keys and values of all rows that run at once; a pass over prompts, or copied weights and the choice of tokens."""
+    """KV cache of all rows sampled at once, plus the larger of prefill and decoding (copied weights, token choice)."""
     rows = min(config.batch_size, max(1, config.rollout_tokens // width))
     cache = rows * width * shape.layers * 2 * shape.kv * FLOAT
     choice = rows * shape.vocab * (3 * FLOAT + 2 * 8)  # logits, their softmax, its sums in float64
     copied = 0.0
     if config.max_new_tokens >= PAYS_AFTER:
-        head = shape.vocab * shape.hidden if size < FLOAT else 0  # in float32 there is nothing to gain by it
+        head = shape.vocab * shape.hidden if size < FLOAT else 0  # in float32 copying it gains nothing
         copied = min(COPY_BYTES, (shape.layers * shape.block_weights + head) * size)
     return cache + max(_pass(shape, PROMPT_TOKENS, tokens), int(copied + choice))
 
 
 def _pass(shape: ModelShape, budget: int, tokens: float) -> int:
-    """The widest point of a forward pass: one block's tensors are there at a time."""
+    """Peak of a forward pass, during which only one block's tensors exist at a time."""
     return int(min(budget, tokens) * (4 * shape.hidden + 2 * shape.heads + 3 * shape.inner) * FLOAT)
 
 
 def _training(shape: ModelShape, config: PPOConfig, lengths: Lengths, size: int) -> int:
-    """What the backward pass needs of every trained block, and its own widest point.
+    """Activations of every trained block that are kept for the backward pass, and the backward pass's own peak.
 
-    Per token, in the precision of the weights: its input, both norms, the sum after attention; queries and keys
-    before their norms, attention's output before its product; gate, up, and their product. In float32 what attention
-    itself needs: queries, keys, values, output.
+    Per token, in the precision of the weights: the block's input, both norms, the sum after attention; queries and keys
+    before their norms, attention's output before its projection; gate, up, and their product. In float32, what
+    attention itself needs: queries, keys, values, output.
     """
     answers = min(config.minibatch_size, config.batch_size)
     tokens = min(config.microbatch_tokens, answers * (lengths.mean / config.samples_per_prompt + config.max_new_tokens))
@@ -103,14 +103,14 @@ def _training(shape: ModelShape, config: PPOConfig, lengths: Lengths, size: int)
 
 
 def _logits(shape: ModelShape, tokens: float) -> int:
-    """A tile of logits and of what becomes of them, in float32."""
+    """One tile of logits and of the values computed from them, in float32."""
     return int(min(tokens, LOGIT_CHUNK // TILE) * min(shape.vocab, TILE) * 2 * FLOAT)
 
 
 def program_size() -> int:
-    """Bytes that this process takes now: Python, torch and what they have loaded."""
+    """Bytes that this process uses now: Python, torch and loaded libraries."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, AttributeError):  # not Linux: what it usually is
+    except (OSError, AttributeError):  # not Linux: a typical value
         return 600 * 2**20

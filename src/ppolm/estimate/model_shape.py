@@ -1,4 +1,4 @@
-"""The sizes of a model, from its configuration: its weights are neither read nor made."""
+"""The dimensions of a model, from its configuration alone: no weights are loaded or allocated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ppolm.embedded import model_path
 
 @dataclass(frozen=True)
 class ModelShape:
-    """A transformer of equal blocks, and a LoRA adapter on it."""
+    """Dimensions of a transformer with identical blocks, and of a LoRA adapter on it."""
 
     parameters: int
     layers: int
@@ -25,12 +25,12 @@ class ModelShape:
     heads: int
     """Width of all queries together."""
     kv: int
-    """Width of all keys together; of all values too."""
+    """Width of all keys together, and also of all values."""
     inner: int
-    """Width inside the feed-forward part."""
+    """Inner width of the feed-forward layers."""
     vocab: int
     block_weights: int
-    """Weights of the matrices of one block."""
+    """Number of weights in the matrices of one block."""
     adapter: int
     """Parameters of one adapter."""
     trained_layers: int
@@ -38,12 +38,12 @@ class ModelShape:
 
 
 def read_shape(settings: ModelSettings) -> ModelShape:
-    """The shape of the model and of the adapters that settings name."""
+    """The shape of the model and adapters described by the settings."""
     return shape_of(empty_model(model_path(settings.model_name), settings.trust_remote_code), settings)
 
 
 def shape_of(model: PreTrainedModel, settings: ModelSettings) -> ModelShape:
-    """The shape of a model, and of an adapter on it, which is added to it."""
+    """The shape of a model and of an adapter, which is added to the model."""
     parameters, (_, blocks) = model.num_parameters(), find_blocks(model)
     matrices = [one for one in blocks[0].parameters() if one.dim() == 2]
     widths, weights = [max(one.shape) for one in matrices], sum(one.numel() for one in matrices)

@@ -1,4 +1,4 @@
-"""How many operations a PPO step takes: matrix products only, counted, not measured."""
+"""Operations of a PPO step: matrix products only, counted rather than measured."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from ppolm.estimate.model_shape import ModelShape
 
 @dataclass(frozen=True)
 class Work:
-    """A PPO step: how many responses to how many prompts, and their lengths."""
+    """The workload of a PPO step: numbers and lengths of prompts and responses."""
 
     shape: ModelShape
     prompt: float
-    """Mean tokens of a prompt."""
+    """Mean prompt length in tokens."""
     response: float
-    """Mean tokens of a response."""
+    """Mean response length in tokens."""
     batch: int
-    """Responses."""
+    """Number of responses."""
     samples: int = 1
-    """Responses per prompt; a prompt is computed once for them."""
+    """Responses per prompt, which is computed once for all of them."""
     epochs: int = 1
     rewards: int = 1
     """Reward models that score the responses."""
     recomputed: bool = True
-    """Whether the policy is scored too, instead of believing the sampler."""
+    """Whether the policy's log-probabilities are recomputed instead of taken from the sampler."""
 
     @property
     def prompt_tokens(self) -> float:
@@ -42,14 +42,14 @@ class Work:
         return self.prompt_tokens + self.response_tokens
 
     def attention(self, prompts: bool = True) -> float:
-        """Operations of attention in one block: 4 per token that is seen and channel of the heads."""
+        """Operations of attention in one block: 4 per attended token and head channel."""
         seen = self.response_tokens * (self.prompt + self.response / 2)
         return 4 * self.shape.heads * (seen + (self.prompt_tokens * self.prompt / 2 if prompts else 0))
 
     def products(self, blocks: float, last: float | None = None) -> float:
-        """Operations of the linear layers of some blocks over all tokens, 2 per weight; the adapters' too.
+        """Operations of the linear layers of some blocks over all tokens, adapters included: 2 per weight and token.
 
-        ``last``: tokens of one more block, in which only keys and values are computed for all tokens.
+        ``last``: tokens of one more block, which computes only keys and values for all tokens and the rest for these.
         """
         adapter = self.shape.adapter / self.shape.trained_layers
         each = 2 * (self.shape.block_weights + adapter)
@@ -62,13 +62,13 @@ class Work:
         return 2 * self.shape.hidden * self.shape.vocab * self.response_tokens
 
     def generation(self) -> float:
-        """Every prompt once, every response token once."""
+        """Operations of sampling: every prompt once, every response token once."""
         return self.products(self.shape.layers) + self.shape.layers * self.attention() + self.logits()
 
     def scoring(self) -> float:
-        """Reference, value, rewards and, if it is recomputed, policy: the layers below the trained ones once for all.
+        """Operations of reference, value, rewards and, if recomputed, policy; layers below the trained ones run once.
 
-        A reward model needs the last block at the end of each response alone.
+        A reward model needs the last block only at the end of each response.
         """
         upper, lower = self.shape.trained_layers, self.shape.layers - self.shape.trained_layers
         speakers = 2 if self.recomputed else 1
@@ -77,14 +77,14 @@ class Work:
         return self.products(lower) + lower * self.attention() + read_all + ends + speakers * self.logits()
 
     def training(self) -> float:
-        """Policy and value in every epoch: forward, and backward to the inputs (the weights are frozen).
+        """Operations of policy and value in every epoch: forward, and backward to the inputs (the weights are frozen).
 
-        What is made again in the backward pass, because it was not kept, does not count as work.
+        Recomputation in the backward pass is not counted.
         """
         upper = self.shape.trained_layers
         one = 2 * self.products(upper - 1, self.response_tokens) + 3 * self._attention(upper)
         return self.epochs * (2 * one + 2 * self.logits())
 
     def _attention(self, blocks: int) -> float:
-        """Attention of the top blocks, the last at the responses alone."""
+        """Attention of the top blocks, the last one for response tokens only."""
         return (blocks - 1) * self.attention() + self.attention(prompts=False)

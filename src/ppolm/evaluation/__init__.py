@@ -1,1 +1,1 @@
-"""Is the policy getting better, has it stopped, or has it collapsed? Its pure parts load no torch."""
+"""Evaluation on held-out prompts: is the policy improving, converged or collapsed? Its pure parts load no torch."""

@@ -1,4 +1,4 @@
-"""What a higher reward must not have cost: collapse, over-optimisation, worse texts. Pure functions of evaluations."""
+"""Collapse, over-optimisation and worse texts behind a higher reward. Pure functions of evaluations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ppolm.data.held_out_split import ENOUGH_PROMPTS
 from ppolm.evaluation.gain import Evaluation, difference_error, gain_of, number_of_prompts
 
 FEW = 8
-"""Held-out prompts below which no fall of a reward or judge stops a run: not even the deviation is known."""
+"""With fewer held-out prompts than this, no fall of reward or judge stops a run: not even the deviation is known."""
 
 
 @dataclass(frozen=True)
@@ -25,21 +25,21 @@ class Limits:
     length_ratio: float = 5.0
     judge_drop: float = 3.0
     suspect_kl: float = 0.5
-    """Share of kl_per_token from which a gain is doubted, unless a judge confirms it."""
+    """A gain is doubted above this share of kl_per_token, unless a judge confirms it."""
     repetition_rise: float = 0.1
-    """Rise in the share of repeated 3-grams from which a gain is doubted."""
+    """A gain is doubted if the share of repeated 3-grams rises by more than this."""
     ended_drop: float = 0.25
-    """Fall in the share of responses that end from which a gain is doubted."""
+    """A gain is doubted if the share of responses that end falls by more than this."""
     distinct_share: float = 0.5
-    """Share of the first evaluation's different 2-grams below which answers have become alike."""
+    """Answers have become alike if the share of distinct 2-grams falls below this times the first evaluation's."""
     surprise_rise: float = 0.5
-    """Nats per token by which the reference may find the texts less likely than its own, before they are doubted."""
+    """A gain is doubted if the reference finds the texts less likely than its own by more than this, nats per token."""
 
 
 def degradation_reasons(history: Sequence[Evaluation], limits: Limits) -> tuple[str, ...]:
     """Signs that the latest evaluation's texts have become worse, short of collapse.
 
-    A judge that was not trained on and clearly rose says more than such signs.
+    None are reported if a judge that is not trained on has clearly risen.
     """
     first, now = history[0], history[-1]
     judged = gain_of(history, len(history) - 1, "judge")
@@ -62,11 +62,11 @@ def _signs(first: Evaluation, now: Evaluation, limits: Limits) -> Iterator[str]:
     if (pair := both("distinct_2")) and pair[1] < limits.distinct_share * pair[0]:
         yield f"different word pairs {pair[0]:.0%} -> {pair[1]:.0%}: answers have become alike"
     if (pair := both("reference_surprise")) and pair[1] - pair[0] > limits.surprise_rise:
-        yield f"to the reference the texts are {pair[1] - pair[0]:.2g} nats per token less likely than its own"
+        yield f"the reference finds the texts {pair[1] - pair[0]:.2g} nats per token less likely than its own"
 
 
 def collapse_reasons(first: Evaluation, now: Evaluation, limits: Limits) -> tuple[str, ...]:
-    """Each way in which the latest evaluation has run away from the first one."""
+    """Every limit of collapse that the latest evaluation exceeds, compared with the first one."""
     reasons = []
     floor = first["avg_reward"] - allowed_drop(first, now, limits.reward_drop)
     if now["avg_reward"] < floor:
@@ -104,8 +104,8 @@ def over_optimisation_reasons(history: Sequence[Evaluation], limits: Limits) -> 
 def allowed_drop(first: Evaluation, now: Evaluation, deviations: float) -> float:
     """``deviations`` times the pooled deviation of the rewards, but at least what chance explains.
 
-    The difference of two means of n prompts has the deviation σ √(2/n); a fall within three of those is no evidence,
-    and a handful of prompts cannot stop a run.
+    The difference of two means over n prompts has standard deviation σ √(2/n); a fall within three of those is no
+    evidence. With fewer than ``FEW`` prompts any fall is allowed.
     """
     if not {"reward_std", "num_responses"} <= first.keys() & now.keys():
         return math.inf

@@ -1,4 +1,4 @@
-"""The Evaluator: held-out prompts, always with the same random numbers, and a verdict."""
+"""The Evaluator: measures held-out prompts, always with the same random numbers, and gives a verdict."""
 
 from __future__ import annotations
 
@@ -33,17 +33,18 @@ class Evaluator:
         self.limits = limits_of(trainer.config)
         self.history: list[dict[str, float]] = []
         self.first_scores: dict[str, list[float]] = {}
-        """The scores of the first evaluation, with which later ones are compared prompt by prompt."""
+        """The scores of the first evaluation; later ones are compared with it prompt by prompt."""
         self.clusters = prompt_numbers([prompt.content for prompt in self.prompts])
-        """Which prompts are the same: their responses are one piece of evidence."""
+        """A number per prompt, equal for equal prompts: their responses count as one observation."""
 
     def measure(self, greedy: bool = False) -> Measurement:
-        """Reward, KL, entropy, value accuracy and text quality on the held-out prompts, sampled or most likely.
+        """Reward, KL, entropy, value accuracy and text quality on the held-out prompts, sampled or greedy.
 
-        The rollout has its own generator with a fixed seed, and nothing of the training state is touched: a run with
+        The rollout has its own generator with a fixed seed and leaves the training state untouched: a run with
         evaluations trains exactly as one without.
         """
         trainer = self.trainer
+        trainer.occasion.begin("evaluation", trainer.step)
         texts, logprobs = trainer.generator.fork(trainer.config.eval_seed, greedy).generate(self.prompts)
         pairs = trainer.attributor.extract_pairs(texts, logprobs)
         rewards = trainer.reward_computer.compute_rewards(self.prompts, texts)
@@ -63,7 +64,7 @@ class Evaluator:
         return Measurement(metrics, found, sample_rows(texts, rewards))
 
     def _table_metrics(self, pairs: SAPairs, rewards: Sequence[Score]) -> dict[str, float]:
-        """What the table of an evaluation says, and what the policy itself says of it."""
+        """Metrics from the table of an evaluation, and the policy's entropy."""
         policy, config = self.trainer.models.policy, self.trainer.config
         entropy = policy.entropies(pairs.sequences, config.temperature, config.microbatch_tokens)
         return {
@@ -88,7 +89,7 @@ class Evaluator:
         return judge(self.history, self.limits)
 
     def state_dict(self) -> State:
-        """The series of evaluations, and what the first one scored."""
+        """The series of evaluations, and the scores of the first one."""
         return {"history": self.history, "first_scores": self.first_scores}
 
     def load_state_dict(self, state: State) -> None:

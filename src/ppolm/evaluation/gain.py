@@ -1,4 +1,4 @@
-"""How much reward or judge changed since the first evaluation, and how sure that is: pure functions of numbers."""
+"""How much reward or judge changed since the first evaluation, with intervals: pure functions of numbers."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from collections.abc import Mapping, Sequence
 from ppolm.measures.intervals import CONFIDENCE, Interval, student_quantile
 
 Evaluation = Mapping[str, float]
-"""At least ``avg_reward``, and what other numbers there are."""
+"""Metrics by name: at least ``avg_reward``, others if available."""
 
 
 def gain_of(history: Sequence[Evaluation], index: int, name: str) -> Interval | None:
     """Change of reward or judge since the first evaluation, with a 95 % interval; None where it is not known.
 
     Paired by prompt: both evaluations have the same prompts and the same random numbers. The best of several
-    evaluations is lucky more often than one of them, so the interval is as wide as all of them together need
-    (Bonferroni).
+    evaluations is likely to be a lucky one, so the interval is corrected for their number (Bonferroni).
     """
     first, now = history[0], history[index]
     mean = "avg_reward" if name == "reward" else name
@@ -35,11 +34,11 @@ def gain_of(history: Sequence[Evaluation], index: int, name: str) -> Interval | 
 
 
 def number_of_prompts(evaluation: Evaluation) -> int | None:
-    """Different prompts that an evaluation stands on."""
+    """Number of different prompts in an evaluation."""
     number = evaluation.get("num_prompts", evaluation.get("num_responses"))
     return None if number is None else int(number)
 
 
 def difference_error(first: Evaluation, second: Evaluation, deviation: str) -> float:
-    """Of unpaired means; responses to one prompt are one piece of evidence."""
+    """Standard error of the difference of unpaired means; responses to one prompt count as one observation."""
     return math.sqrt(sum(row[deviation] ** 2 / (number_of_prompts(row) or 1) for row in (first, second)))

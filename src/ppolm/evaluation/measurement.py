@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Measurement:
-    """One policy on some prompts."""
+    """The results of one policy on a set of prompts."""
 
     metrics: dict[str, float]
     """By name: see docs/metrics.md."""

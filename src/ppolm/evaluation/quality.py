@@ -9,7 +9,7 @@ from ppolm.measures.words import ngrams, repetition, words
 
 
 def distinct(texts: Sequence[str], n: int) -> float:
-    """Share of the n-grams of all texts together that are different: low when every answer says the same."""
+    """Share of distinct n-grams among those of all texts together: low when every answer says the same."""
     runs = [run for text in texts for run in ngrams(words(text), n)]
     return len(set(runs)) / len(runs) if runs else 0.0
 

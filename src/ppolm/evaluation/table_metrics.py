@@ -1,4 +1,4 @@
-"""What a finished table says, in training and in evaluation alike. Each number is defined in docs/metrics.md."""
+"""Metrics of a finished table, the same in training and evaluation. docs/metrics.md defines each of them."""
 
 from __future__ import annotations
 

@@ -40,17 +40,17 @@ class Convergence:
 
     @property
     def collapsed(self) -> bool:
-        """The policy has left the ground where its reward means anything."""
+        """The policy has degenerated: reward, KL, entropy or length is beyond its limit."""
         return self.status == "collapsed"
 
     @property
     def over_optimised(self) -> bool:
-        """The reward still rises, but no longer for what it stands for."""
+        """The judge has fallen while the reward has not: the policy exploits the reward."""
         return self.status == "over-optimised"
 
     @property
     def should_stop(self) -> bool:
-        """More steps would gain nothing."""
+        """Whether more steps would gain nothing."""
         return self.converged or self.over_optimised or self.collapsed
 
 
@@ -85,9 +85,9 @@ def judge(history: Sequence[Evaluation], limits: Limits) -> tuple[Performance, C
 
 
 def best_evaluation(history: Sequence[Evaluation], limits: Limits) -> int:
-    """Index of the highest reward that neither collapse, over-optimisation nor worse texts bought.
+    """Index of the highest reward, without evaluations that show collapse, over-optimisation or worse texts.
 
-    A rise of less than ``min_delta`` is none.
+    A rise of less than ``min_delta`` does not count.
     """
     best = 0
     for i, evaluation in enumerate(history):
@@ -98,7 +98,7 @@ def best_evaluation(history: Sequence[Evaluation], limits: Limits) -> int:
 
 
 def _bought(history: Sequence[Evaluation], limits: Limits) -> tuple[str, ...]:
-    """Why the latest reward does not count, whatever it is."""
+    """Why the latest reward does not count, however high it is."""
     return (
         collapse_reasons(history[0], history[-1], limits)
         or over_optimisation_reasons(history, limits)
@@ -110,7 +110,7 @@ def _bought(history: Sequence[Evaluation], limits: Limits) -> tuple[str, ...]:
 
 
 def judge_run(history: Sequence[Evaluation], limits: Limits) -> tuple[Performance, Convergence]:
-    """The verdict on a whole run: why it failed, or else what its best policy gained, and how sure that is."""
+    """The verdict on a whole run: why it failed, or else what its best policy gained and how certain that is."""
     performance, now = judge(history, limits)
     if now.collapsed or now.over_optimised:
         return performance, now
@@ -128,7 +128,7 @@ def judge_run(history: Sequence[Evaluation], limits: Limits) -> tuple[Performanc
 
 
 def _without_gain(history: Sequence[Evaluation], limits: Limits, stopped: tuple[str, ...]) -> Convergence:
-    """No evaluation that counts was above the first."""
+    """The verdict if no evaluation that counts was above the first."""
     first = history[0]["avg_reward"]
     top = max(range(len(history)), key=lambda i: history[i]["avg_reward"])
     reasons = degradation_reasons(history[: top + 1], limits)
@@ -156,13 +156,13 @@ def _doubts(history: Sequence[Evaluation], best: int) -> Iterator[str]:
 
 
 def _confirmation(history: Sequence[Evaluation], best: int) -> Iterator[str]:
-    """What a judge says of a gain, and what it cannot know."""
+    """Notes on a gain: the judge's change, and whether most responses were cut off."""
     judged = gain_of(history, best, "judge")
     if judged is not None:
         yield f"judge, not trained on: {_text(judged)}"
     if history[best].get("ended_fraction", 1.0) < 0.5:
         share = history[best]["ended_fraction"]
-        yield f"only {share:.0%} of the responses ended: what was scored are mostly texts that max_new_tokens cut off"
+        yield f"only {share:.0%} of the responses ended: most of the scored texts were cut off by max_new_tokens"
 
 
 def _passed_over(history: Sequence[Evaluation], best: int, limits: Limits) -> Iterator[str]:

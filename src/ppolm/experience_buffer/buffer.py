@@ -1,4 +1,4 @@
-"""The experience buffer: tables of recent rollouts, within a budget of tokens, in batches ready for training."""
+"""The experience buffer: tables of recent rollouts within a token budget, split into minibatches for training."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class BatchedData:
-    """Experience to train on; ``minibatches`` cuts it by whole sequences."""
+    """Experience to train on; ``minibatches`` splits it by whole sequences."""
 
     pairs: SAPairs
 
@@ -25,7 +25,7 @@ class BatchedData:
         """Every sequence once, ``size`` at a time: freshly permuted, or ``bucketed`` with similar lengths together, or
         ``grouped`` with the answers to a prompt together.
 
-        Bucketing saves padding, grouping computes a prompt once for its answers; both correlate what is in a
+        Bucketing saves padding, grouping computes a prompt once for its answers; both correlate the sequences of a
         minibatch. The order of the minibatches is always random.
         """
         permutation = torch.randperm(self.pairs.num_sequences, generator=random)
@@ -45,8 +45,8 @@ class BatchedData:
 class ExperienceBuffer:
     """Holds the newest ``max_rollouts`` tables and at most ``capacity`` tokens.
 
-    Overflow rule: the oldest sequences leave first, whole, and are counted in ``evicted_tokens``. Tables that leave
-    because ``max_rollouts`` newer ones came are not overflow: they are simply no longer wanted.
+    On overflow, whole sequences are evicted, oldest first, and counted in ``evicted_tokens``. Tables replaced by
+    ``max_rollouts`` newer ones are not overflow: they are simply no longer needed.
     """
 
     def __init__(self, capacity: int, max_rollouts: int = 1) -> None:
@@ -59,7 +59,7 @@ class ExperienceBuffer:
         return sum(map(len, self.tables))
 
     def store(self, data: SAPairs | Sequence[Mapping[str, Any]]) -> BatchedData:
-        """Add a rollout and return all that is held, as training data."""
+        """Add a rollout and return everything held, as training data."""
         self.tables = [*self.tables, as_sa_pairs(data)][-self.max_rollouts :]
         self._make_room()
         return BatchedData(SAPairs.concat(self.tables))
@@ -70,7 +70,7 @@ class ExperienceBuffer:
         return {"evicted_tokens": self.evicted_tokens, "tables": self.tables[-again:] if again else []}
 
     def load_state_dict(self, state: State) -> None:
-        """Continue with saved tables."""
+        """Restore saved tables."""
         self.tables, self.evicted_tokens = list(state["tables"]), int(state["evicted_tokens"])
 
     def _make_room(self) -> None:

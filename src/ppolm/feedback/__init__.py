@@ -1,1 +1,1 @@
-"""The feedback store: comparisons, scores and thumbs of people, in SQLite or PostgreSQL."""
+"""The feedback store: people's comparisons, scores and thumbs, in SQLite or PostgreSQL."""

@@ -1,4 +1,4 @@
-"""How far people agree, beyond chance. Pure functions: values in, a number out, or None where it is not defined."""
+"""Inter-annotator agreement, corrected for chance. Pure functions that return None where it is not defined."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Metric = Literal["nominal", "interval"]
 
 
 def cohen_kappa(first: Sequence[Any], second: Sequence[Any], metric: Metric = "nominal") -> float | None:
-    """κ = 1 − D_o / D_e: mean δ² of two annotators on the same items, over that of their values paired at random.
+    """κ = 1 − D_o / D_e: D_o is the mean δ² of two annotators on the same items, D_e that of randomly paired values.
 
-    ``nominal`` is Cohen's kappa (1960), ``interval`` his weighted kappa (1968) with quadratic weights. None without
-    items, or if both gave the same value to every one of them.
+    ``nominal`` is Cohen's kappa (1960), ``interval`` his weighted kappa (1968) with quadratic weights. None if there
+    are no items, or if both gave the same value to all of them.
     """
     if len(first) != len(second):
         raise ValueError(f"{len(first)} and {len(second)} values: two annotators must have judged the same items")
@@ -35,9 +35,9 @@ def cohen_kappa(first: Sequence[Any], second: Sequence[Any], metric: Metric = "n
 def krippendorff_alpha(units: Iterable[Sequence[Any]], metric: Metric = "nominal") -> float | None:
     """α = 1 − D_o / D_e = 1 − (n − 1) · Σ_u S(u) / (m_u − 1) / S(all), with S(v) = Σ_ij δ²(v_i, v_j).
 
-    A unit holds the m_u values that an item was given by any annotator: missing ones are simply absent, and units
-    with fewer than two values do not count. n values are left. Krippendorff (2011), "Computing Krippendorff's
-    Alpha-Reliability". None if fewer than two values are left or all are the same.
+    A unit u holds the m_u values given to one item; missing values are simply absent, and units with fewer than two
+    values are ignored, which leaves n values. Krippendorff (2011), "Computing Krippendorff's Alpha-Reliability". None
+    if fewer than two values are left or all are the same.
     """
     pairable = [list(unit) for unit in units if len(unit) > 1]
     values = [value for unit in pairable for value in unit]

@@ -1,4 +1,4 @@
-"""What to make of several judgements of the same thing. Pure functions of records."""
+"""Combining several judgements of the same item. Pure functions of records."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from dataclasses import replace
 from typing import Literal
 
 from ppolm.data.examples import Judgement, Preference, Rating
-from ppolm.feedback.record import Record, digest
+from ppolm.feedback.record import REPEAT, Details, Record, digest
 
 Rule = Literal["all", "latest", "majority", "mean"]
 
 
 def resolve(records: Iterable[Record], rule: Rule) -> list[Record]:
-    """Judgements by a rule: ``all`` as they are, the ``latest`` of each annotator, or one per item.
+    """Judgements combined by a rule: ``all`` unchanged, the ``latest`` of each annotator, or one per item.
 
-    ``majority``: the verdict most annotators gave (of scores the median). ``mean``: the mean score, or the side that
-    the mean vote is on, with its distance from 0 as the confidence. Both start from the latest of each annotator.
-    Where votes are even, a comparison becomes a tie and a thumb is left out.
+    ``majority``: the most frequent verdict (for scores, the median). ``mean``: the mean score, or the sign of the mean
+    vote with its absolute value as confidence. Both use only the latest judgement of each annotator. If votes are
+    even, a comparison becomes a tie and a thumb is dropped.
     """
     if rule == "all":
         return list(records)
@@ -32,15 +32,19 @@ def resolve(records: Iterable[Record], rule: Rule) -> list[Record]:
 
 
 def latest(records: Iterable[Record]) -> list[Record]:
-    """The newest judgement of each annotator on each item; all of the unnamed ones, whose annotators are unknown."""
+    """The newest judgement of each annotator on each item; all of the unnamed ones, whose annotators are unknown.
+
+    Repeats are not among them: they tell how sure an annotator is, and are no second word on the item.
+    """
     newest: dict[tuple[object, object], Record] = {}
     for record in sorted(records, key=_age):
-        newest[record.item, record.judge] = record
+        if record.details.repetition != REPEAT:
+            newest[record.item, record.judge] = record
     return sorted(newest.values(), key=_age)
 
 
 def by_item(records: Iterable[Record]) -> list[list[Record]]:
-    """Judgements of the same thing together, in the order of its first one."""
+    """Judgements grouped by item, in order of each item's first judgement."""
     groups: dict[tuple[str, ...], list[Record]] = {}
     for record in records:
         groups.setdefault(record.item, []).append(record)
@@ -48,7 +52,7 @@ def by_item(records: Iterable[Record]) -> list[list[Record]]:
 
 
 def settle_by_majority(group: Sequence[Record]) -> Judgement | None:
-    """The most frequent verdict, with the mean confidence of those who gave it; of scores the median."""
+    """The most frequent verdict with the mean confidence of those who gave it; for scores, the median."""
     judged = group[-1].judgement
     if isinstance(judged, Rating):
         return replace(
@@ -60,7 +64,7 @@ def settle_by_majority(group: Sequence[Record]) -> Judgement | None:
 
 
 def settle_by_mean(group: Sequence[Record]) -> Judgement | None:
-    """Σ c·s / Σ c of scores s with confidences c; of votes v = ±1 (tie: 0) the side of Σ c·v / n, weighted by it."""
+    """Σ c·s / Σ c for scores s with confidences c; for votes v = ±1 (tie: 0) the sign of Σ c·v / n, weighted by it."""
     judged = group[-1].judgement
     if isinstance(judged, Rating):
         return replace(judged, score=mean_verdict(group), confidence=_confidence(group))
@@ -72,14 +76,30 @@ def settle_by_mean(group: Sequence[Record]) -> Judgement | None:
 
 def mean_verdict(group: Sequence[Record]) -> float:
     """Σ c·v / Σ c over scores, or over thumbs as 1 and -1; the plain mean if nobody is confident at all."""
-    weight = sum(record.judgement.confidence for record in group)
-    if weight == 0:
-        return statistics.fmean(record.verdict for record in group)
-    return sum(record.judgement.confidence * record.verdict for record in group) / weight
+    return _weighted([record.verdict for record in group], group)
+
+
+def net_win_share(id_: str, comparisons: Sequence[Record]) -> float:
+    """z = Σ c·v / Σ c, with v = 1 where a response won, -1 where it lost or both were bad, 0 for a tie."""
+
+    def vote(record: Record) -> float:
+        if record.details.both_bad:
+            return -1.0
+        return 0.0 if record.verdict == 0 else 1.0 if record.response_ids[0] == id_ else -1.0
+
+    return _weighted([vote(record) for record in comparisons], comparisons)
+
+
+def _weighted(values: Sequence[float], group: Sequence[Record]) -> float:
+    """Σ c·v / Σ c by the confidence of each judgement; the plain mean if nobody is confident at all."""
+    confidence = [record.judgement.confidence for record in group]
+    if sum(confidence) == 0:
+        return statistics.fmean(values)
+    return sum(c * value for c, value in zip(confidence, values, strict=True)) / sum(confidence)
 
 
 def _settle(group: list[Record], settle: Callable[[Sequence[Record]], Judgement | None]) -> Record | None:
-    """One record for many; without an annotator if several gave it."""
+    """One record for a group; without an annotator if there were several."""
     if len(group) == 1:
         return group[0]
     judged = settle(group)
@@ -87,7 +107,16 @@ def _settle(group: list[Record], settle: Callable[[Sequence[Record]], Judgement 
         return None
     names = {record.judgement.annotator for record in group}
     judged = replace(judged, annotator=names.pop() if len(names) == 1 else None)
-    return replace(group[-1], judgement=judged, id=digest(sorted(record.id for record in group))[:32])
+    # A record with the same response in front, so that each response keeps its own source.
+    basis = next(record for record in reversed(group) if record.judgement.answers == judged.answers)
+    studies = {record.details.study for record in group}
+    return replace(
+        basis,
+        judgement=judged,
+        id=digest(sorted(record.id for record in group))[:32],
+        time=group[-1].time,
+        details=Details(study=studies.pop() if len(studies) == 1 else None),
+    )
 
 
 def _age(record: Record) -> tuple[object, str]:
@@ -99,7 +128,7 @@ def _confidence(group: Sequence[Record]) -> float:
 
 
 def _side(group: Sequence[Record], winner: float) -> Judgement:
-    """The newest judgement with the verdict that won, with the means of those who gave it."""
+    """The newest judgement with the winning verdict, with mean confidence and margin of those who gave it."""
     agreeing = [record for record in group if record.verdict == winner]
     judged = replace(agreeing[-1].judgement, confidence=_confidence(agreeing))
     if isinstance(judged, Preference):
@@ -109,7 +138,7 @@ def _side(group: Sequence[Record], winner: float) -> Judgement:
 
 
 def _even(group: Sequence[Record]) -> Judgement | None:
-    """What becomes of votes that balance."""
+    """The result of even votes: a tie for comparisons, None for thumbs."""
     judged = group[-1].judgement
     if not isinstance(judged, Preference):
         return None

@@ -1,4 +1,4 @@
-"""Transactions that wait for others instead of failing."""
+"""Transactions that are retried when the database is busy, instead of failing."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from ppolm.messages import reason
 T = TypeVar("T")
 ATTEMPTS = 8
 BACK_OFF = 0.05
-"""Seconds before the second attempt, at most; each further one waits up to twice as long."""
+"""Base of the exponential back-off: the wait is up to BACK_OFF · 2^attempt seconds."""
 PASSING_STATES = frozenset({"40001", "40P01", "53300", "55P03", "57P03"})
 """PostgreSQL's codes for: serialisation failure, deadlock, too many connections, lock not available, starting up."""
-_jitter = random.Random()  # its own, so that a store that is busy does not change anybody's random numbers
+_jitter = random.Random()  # separate, so that a busy store does not change the global random state
 
 
 def transact(engine: Engine, work: Callable[[Connection], T], write: bool = False) -> T:
-    """Do ``work`` in one transaction, again if others were in the way.
+    """Run ``work`` in one transaction, retrying if other transactions got in the way.
 
-    An attempt may fail after its commit arrived: ``work`` must be safe to do twice.
+    An attempt may fail after its commit has taken effect, so ``work`` must be safe to run twice.
     """
     for attempt in range(1, ATTEMPTS + 1):
         try:
             with engine.connect().execution_options(writes=write) as connection, connection.begin():
                 return work(connection)
-        except (DBAPIError, sqlite3.Error) as error:  # the latter from what is asked of each new connection
+        except (DBAPIError, sqlite3.Error) as error:  # the latter from the PRAGMAs of a new connection
             if attempt == ATTEMPTS or not _passing(error):
                 raise FeedbackError(_sentence(engine, error)) from error
-        except (SQLAlchemyError, UnicodeDecodeError) as error:  # tables that are there, but hold something else
+        except (SQLAlchemyError, UnicodeDecodeError) as error:  # tables exist but hold other data
             raise FeedbackError(f"Feedback store {shown(engine.url)} is damaged: {reason(error)}.") from error
         time.sleep(_jitter.uniform(0.2, 1.0) * BACK_OFF * 2**attempt)
     raise AssertionError("the last attempt returns or raises")
 
 
 def _passing(error: DBAPIError | sqlite3.Error) -> bool:
-    """Whether the same may work in a moment."""
+    """Whether a retry may succeed."""
     reason = _reason(error)
     if "database is locked" in reason or "too many clients" in reason:
-        return True  # Python 3.10 knows no codes of SQLite's errors; a refused PostgreSQL connection has none
+        return True  # Python 3.10 has no SQLite error codes, and a refused PostgreSQL connection has no code
     if isinstance(error, sqlite3.Error):
         return False
     return error.connection_invalidated or getattr(error.orig, "sqlstate", None) in PASSING_STATES
@@ -69,7 +69,7 @@ def _sentence(engine: Engine, error: DBAPIError | sqlite3.Error) -> str:
 
 
 def shown(url: URL) -> str:
-    """A store as messages name it: the path as it was given, a URL without its password."""
+    """How messages name a store: its path as given, or its URL without the password."""
     if url.drivername == "sqlite":
         return str(url.database)
     return url.set(drivername=url.drivername.partition("+")[0]).render_as_string(hide_password=True)

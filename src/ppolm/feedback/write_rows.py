@@ -1,4 +1,4 @@
-"""Rows to a JSONL, CSV or Parquet file that appears whole, or not at all."""
+"""Writing rows to a JSONL, CSV or Parquet file that is complete or does not exist."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ Row = Mapping[str, Any]
 
 
 def write_rows(path: Path, rows: Sequence[Row]) -> None:
-    """Write rows in the format of the file's ending; a file that exists is left alone."""
+    """Write rows in the format given by the file's ending; an existing file is never overwritten."""
     check_target(path)
-    temporary = path.with_name(f".{os.getpid()}-{path.name}")  # the ending stays, for the reader below
+    temporary = path.with_name(f".{os.getpid()}-{path.name}")  # keeps the ending, which the reader below needs
     try:
         WRITERS[_ending(path)](temporary, rows)
         _read_back(temporary, path, len(rows))
-        if path.exists():  # somebody made it in the meantime
+        if path.exists():  # created in the meantime
             raise FeedbackError(f"{path} already exists. Give a new file.")
         temporary.rename(path)
     except OSError as error:
         raise FeedbackError(f"{path} cannot be written: {error}. Give another file.") from error
     finally:
-        with contextlib.suppress(OSError):  # where nothing can be written, nothing can be removed
+        with contextlib.suppress(OSError):  # a folder that cannot be written to
             temporary.unlink(missing_ok=True)
 
 
 def check_target(path: Path) -> None:
-    """Raise if no file can be made there."""
+    """Raise if a file cannot be created there."""
     if _ending(path) not in WRITERS:
         raise FeedbackError(f"{path} has an unknown ending. Expected {', '.join(WRITERS)}.")
     try:
@@ -46,7 +46,7 @@ def check_target(path: Path) -> None:
             raise FeedbackError(f"{path} already exists. Give a new file.")
         if not path.parent.is_dir():
             raise FeedbackError(f"{path} cannot be written: there is no folder {path.parent}. Make it.")
-    except OSError as error:  # a name that no file can have
+    except OSError as error:  # an invalid file name
         raise FeedbackError(f"{brief(str(path))} cannot be written: {error.strerror}. Give another file.") from None
 
 
@@ -56,7 +56,7 @@ def _ending(path: Path) -> str:
 
 
 def _read_back(temporary: Path, path: Path, expected: int) -> None:
-    """What cannot be read again is not an export."""
+    """Raise unless every row can be read back."""
     try:
         good, bad = try_rows(str(temporary), "train", lambda row, where: as_record(row, where, None, Counter()))
     except DataError as error:
@@ -84,7 +84,7 @@ def _write_csv(path: Path, rows: Sequence[Row]) -> None:
         try:
             for row in rows:
                 writer.writerow({**row, "messages": _json(row["messages"])} if "messages" in row else row)
-        except csv.Error as error:  # the module of Python 3.10 takes no NUL
+        except csv.Error as error:  # Python 3.10's csv module refuses NUL
             raise FeedbackError(f"{path} cannot hold these rows: {error}. Give it the ending .jsonl.") from error
 
 

@@ -1,1 +1,1 @@
-"""How tensors are multiplied, attended to and reduced: tensors in, tensors out. No other room is imported here."""
+"""Matrix products, attention and reductions: tensors in, tensors out. Nothing is imported from other rooms."""

@@ -1,4 +1,4 @@
-"""Attention in which several query heads share keys and values, without copying these for every head."""
+"""Attention in which several query heads share keys and values, without copying them for every head."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 NAME = "ppolm_grouped"
 MASKED = ("sdpa", NAME)
-"""Kinds of attention that take a mask [B, 1, T, T] which is True where a token sees another."""
+"""Attention implementations that take a mask [B, 1, T, T] which is True where a token sees another."""
 EXTRAS = frozenset(inspect.signature(sdpa_attention_forward).parameters) - {
     *("module", "query", "key", "value", "attention_mask", "dropout", "scaling", "is_causal", "kwargs")
 }
-"""Extra arguments that some models pass to the library's attention: such calls are left to it."""
+"""Extra arguments that some models pass to the library's attention; calls with them are left to the library."""
 
 
 def grouped_attention(
@@ -32,9 +32,10 @@ def grouped_attention(
     scaling: float | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """softmax(q kᵀ · scale) v as the library's own, which copies keys and values as soon as there is a mask.
+    """softmax(q kᵀ · scale) v, like the library's own, which copies keys and values as soon as there is a mask.
 
-    A single new token: the heads of a group are the rows of one small product. Whole sequences: torch shares the heads.
+    For a single new token, the heads of a group are the rows of one small product; for whole sequences, torch shares
+    keys and values itself.
     """
     batch, heads, length, width = query.shape
     shared = key.shape[1]
@@ -51,19 +52,19 @@ def grouped_attention(
 
 
 def use_grouped_attention(model: PreTrainedModel) -> str | None:
-    """Let a model that uses torch's attention on the CPU use this one; the reason if it is not used."""
+    """Let a model that uses torch's attention on the CPU use this one instead; returns the reason if it does not."""
     config = model.config.get_text_config()
     heads, shared = (getattr(config, name, None) for name in ("num_attention_heads", "num_key_value_heads"))
     if model.device.type != "cpu":
-        return "it pays on a CPU only"
+        return "it is faster only on a CPU"
     if model.config._attn_implementation != "sdpa":
         return f"attention is {model.config._attn_implementation}, not sdpa"
     if not isinstance(heads, int) or not isinstance(shared, int) or shared == heads:
-        return "every query head has keys of its own"
+        return "query heads do not share keys and values"
     if not _agrees(heads, shared):
-        return "it does not give the library's numbers here"
-    # The library finds attention by name, in tables of the whole process. A new name changes no model but those whose
-    # configuration names it, and it always means the same function.
+        return "its results differ from the library's on this machine"
+    # The library looks attention up by name in process-wide tables. A new name affects only models whose configuration
+    # uses it, and it always means the same function.
     ALL_ATTENTION_FUNCTIONS.register(NAME, grouped_attention)
     ALL_MASK_ATTENTION_FUNCTIONS.register(NAME, sdpa_mask)
     model.set_attn_implementation(NAME)
@@ -71,7 +72,7 @@ def use_grouped_attention(model: PreTrainedModel) -> str | None:
 
 
 def _agrees(heads: int, shared: int) -> bool:
-    """Whether both give the same for one new token and for whole rows."""
+    """Whether both give the same results, for one new token and for whole rows."""
     random = torch.Generator().manual_seed(0)
     module = nn.Module()
     module.is_causal, module.num_key_value_groups = True, heads // shared  # type: ignore[assignment]

@@ -1,7 +1,7 @@
 """bfloat16 on CPUs whose matrix kernels crash.
 
-On some virtual machines the CPU announces instructions that its matrix library then dies on: the process ends with
-SIGILL, without a word. Trying a small product in a forked child first turns that into a slower but working run.
+On some virtual machines the CPU reports instructions on which the matrix library crashes: the process ends with SIGILL
+and no message. Trying a small product in a forked child first turns that into a slower but working run.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ log = logging.getLogger(__name__)
 
 SHAPES = ((4, 32, 64), (1, 64, 32), (300, 256, 512))
 SAFE_ISA = "AVX512_CORE_FP16"
-"""Leaves out AMX, the instructions that were seen to crash; the next best kernels are still used."""
+"""Excludes AMX, the instructions that were seen to crash; the next best kernels are still used."""
 
 
 @functools.cache
 def make_bfloat16_safe() -> bool:
-    """Make sure that a bfloat16 product on the CPU cannot end this process; whether nothing had to be given up.
+    """Make sure that a bfloat16 product on the CPU cannot crash this process; True if nothing had to be disabled.
 
-    What is given up, all models of the process give up: oneDNN reads its limit once, and torch has one switch for it.
+    Anything disabled is disabled for the whole process: oneDNN reads its limit once, and torch has one switch for it.
     """
     if not sys.platform.startswith("linux") or products_work():
         return True
     os.environ["ONEDNN_MAX_CPU_ISA"] = SAFE_ISA
-    if products_work():  # the library had not been used yet, so it heeds the limit
+    if products_work():  # oneDNN had not been used yet, so it respects the limit
         log.warning(
             "bfloat16 with all of this CPU's instructions crashes; continuing with ONEDNN_MAX_CPU_ISA=%s", SAFE_ISA
         )
@@ -44,18 +44,18 @@ def make_bfloat16_safe() -> bool:
 
 
 def multiplies_bfloat16() -> bool:
-    """Whether this CPU has instructions for products in bfloat16 that work: then they are faster than in float32.
+    """Whether this CPU has working instructions for bfloat16 products, which are then faster than float32 ones.
 
-    Read from what the CPU says of itself, never timed: the same command must compute the same numbers twice. Where its
-    best instructions crash, what is left was measured to be slower than float32.
+    Read from what the CPU reports, never timed: the same command must compute the same numbers every time. Where its
+    best instructions crash, the remaining ones were measured to be slower than float32.
     """
-    found: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()  # torch before 2.11 does not tell
+    found: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()  # missing before torch 2.11
     announced = any(found.get(name, False) for name in ("avx512_bf16", "amx_bf16", "arm_bf16"))
     return announced and make_bfloat16_safe()
 
 
 def products_work() -> bool:
-    """Whether a process comes through bfloat16 products."""
+    """Whether a process survives bfloat16 products."""
 
     def trial() -> None:
         for rows, inner, columns in SHAPES:
@@ -66,9 +66,9 @@ def products_work() -> bool:
 
 
 def survives(trial: Callable[[], object], timeout: float = 30.0) -> bool:
-    """Whether a child process comes through a trial."""
+    """Whether a child process runs a trial without crashing, failing or hanging."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # forking beside threads: the child uses none
+        warnings.simplefilter("ignore", DeprecationWarning)  # about forking with threads: the child uses none
         child = os.fork()
     if child == 0:
         try:
@@ -77,7 +77,7 @@ def survives(trial: Callable[[], object], timeout: float = 30.0) -> bool:
             trial()
             os._exit(0)
         finally:
-            os._exit(1)  # whatever happens, there must not be two of us
+            os._exit(1)  # whatever happens, the child must not continue as a second copy of this process
     end = time.monotonic() + timeout
     while time.monotonic() < end:
         done, status = os.waitpid(child, os.WNOHANG)

@@ -1,13 +1,13 @@
-"""How long threads spin while they wait for each other: long on a quiet machine, a moment beside busy programs.
+"""How long threads spin while they wait for each other: long on an idle machine, briefly beside busy programs.
 
-Spinning is the fastest way to wait while every thread has a core of its own. Beside another busy program a thread waits
-for one that has no core just then, and by spinning keeps it from the core that it could have: a step takes several
-times as long. So a watch asks the system how long our threads stand ready and wait for a core. When that grows, OpenMP
-is made to spin for a moment only, and when it is over, to spin as before. Numbers do not depend on it: the threads,
+Spinning is the fastest way to wait while every thread has a core of its own. Beside another busy program, a thread may
+wait for one that has no core at the moment, and its spinning occupies the core that the other one needs: a step takes
+several times as long. So a watcher asks the system how long our threads are runnable but have no core. When that time
+grows, OpenMP is made to spin only briefly; when it falls, to spin as before. Results do not depend on it: the threads,
 and what each of them computes, stay the same.
 
-libgomp, with which torch computes on Linux, spins for a moment only while it has more threads than there are cores
-(GOMP_SPINCOUNT in its manual). A crowd of threads that sleep is therefore all that is needed, and can be sent home.
+libgomp, which torch uses on Linux, spins only briefly while it has more threads than there are cores (GOMP_SPINCOUNT
+in its manual). So all it takes is a crowd of sleeping threads, which can be dismissed again.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ import torch
 
 SECONDS_BETWEEN_LOOKS = 0.2
 CROWDED, QUIET = 0.15, 0.08
-"""Seconds that our threads wait for a core, all together, in a second. On two cores, measured: 0.00 to 0.04 when nobody
-else computes, 0.3 to 0.95 beside one busy program, however we wait."""
+"""Seconds per second that our threads, all together, wait for a core. Measured on two cores: 0.00 to 0.04 when nothing
+else runs, 0.3 to 0.95 beside one busy program, whichever way we wait."""
 TASKS = Path("/proc/self/task")
 MAPS = Path("/proc/self/maps")
 LARGEST_CROWD = 32
-"""With this many cores more than threads, one busy program takes no core that we need."""
+"""With this many more cores than threads, one busy program takes no core that we need."""
 DECIDED = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
-"""A user who has set one of these has decided how threads wait."""
+"""A user who has set one of these has already decided how threads wait."""
 
 
 class Delays:
@@ -41,7 +41,7 @@ class Delays:
         self._before, self._when = self._read(), time.monotonic()
 
     def share(self) -> float:
-        """Seconds of waiting in a second, of all threads together, since this was asked last."""
+        """Seconds waited per second, over all threads, since the last call."""
         now, when = self._read(), time.monotonic()
         waited = sum(delay - self._before.get(task, delay) for task, delay in now.items())
         elapsed = when - self._when
@@ -50,16 +50,16 @@ class Delays:
 
     @staticmethod
     def _read() -> dict[str, int]:
-        """Nanoseconds, by thread."""
+        """Nanoseconds waited, by thread."""
         found = {}
         for task in TASKS.iterdir():
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has just ended
                 found[task.name] = int((task / "schedstat").read_text().split()[1])
         return found
 
 
 class Crowd:
-    """Sleeping threads of libgomp. While there are more of all its threads than cores, waiting ones hardly spin."""
+    """Sleeping libgomp threads. While libgomp has more threads than there are cores, waiting ones hardly spin."""
 
     def __init__(self, library: str, size: int) -> None:
         self._library, self._size = library, size
@@ -69,7 +69,7 @@ class Crowd:
         self._gathered.wait()
 
     def disperse(self) -> None:
-        """Send it home: libgomp ends a team with the thread that it belongs to."""
+        """Dismiss the crowd: libgomp ends a team together with the thread that owns it."""
         self._go_home.set()
         self._thread.join()
 
@@ -82,13 +82,13 @@ class Crowd:
 
 
 def gather(library: str) -> Crowd | None:
-    """A crowd that makes more threads than cores, beside those that torch has; None if it would be too large."""
-    size = max(2, len(os.sched_getaffinity(0)) + 2 - torch.get_num_threads())  # the first of both is no extra one
+    """A crowd that, with torch's threads, exceeds the cores; None if it would be too large or cannot be started."""
+    size = max(2, len(os.sched_getaffinity(0)) + 2 - torch.get_num_threads())  # a team's first thread is not extra
     return Crowd(library, size) if size <= LARGEST_CROWD and can_start(size) else None
 
 
 def can_start(threads: int) -> bool:
-    """Whether the system lets us start this many more threads. libgomp ends the whole program if it does not."""
+    """Whether the system lets us start this many more threads. If not, libgomp would terminate the whole program."""
     done, started = threading.Event(), list[threading.Thread]()
     try:
         for _ in range(threads):
@@ -106,7 +106,7 @@ def can_start(threads: int) -> bool:
 
 @functools.cache
 def watch_neighbours() -> bool:
-    """From now on, spin briefly whenever other programs are busy. False where we cannot, or somebody else decided."""
+    """From now on, spin only briefly while other programs are busy. False if that is impossible or already decided."""
     library = loaded_libgomp()
     if library is None or not (TASKS.parent / "schedstat").exists() or any(name in os.environ for name in DECIDED):
         return False
@@ -115,7 +115,7 @@ def watch_neighbours() -> bool:
 
 
 def loaded_libgomp() -> str | None:
-    """The path of the libgomp that torch computes with; None where it uses another library, as on macOS and Windows."""
+    """Path of the libgomp that torch uses; None where torch uses another library, as on macOS and Windows."""
     if not MAPS.exists():
         return None
     mapped = {
@@ -127,7 +127,7 @@ def loaded_libgomp() -> str | None:
 
 
 def crowded(share: float, before: bool) -> bool:
-    """Whether other programs need our cores, by how long our threads wait for one. What was said before has weight."""
+    """Whether other programs need our cores, judged by how long our threads wait for one, with hysteresis."""
     return share > (QUIET if before else CROWDED)
 
 

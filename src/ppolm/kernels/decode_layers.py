@@ -1,8 +1,8 @@
-"""Linear layers made ready for one token after the other: a model's own, copied into the form that few rows like best.
+"""Linear layers prepared for sampling one token at a time: copies in the form that is fastest for few rows.
 
-A step of sampling multiplies few rows, and its time goes into reading weights and into the number of operations. So
-layers that read the same input become one matrix, made once per rollout and thrown away after it. The base itself is
-never written to.
+A sampling step multiplies few rows, and its time depends on the weights read and the number of operations. So layers
+that read the same input are combined into one matrix, built once per rollout and discarded after it. The base itself
+is never written to.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ppolm.kernels.lora_linear import Adapted, adapted
 from ppolm.kernels.products import WIDE_ROWS
 
 COPY_BYTES = 3 * 2**29
-"""Copied weights take no more than this; the layers of a model that need more are used as they are."""
+"""Limit for all copied weights; layers that would exceed it are used as they are."""
 PAYS_AFTER = 8
-"""Tokens of a response from which the copies cost less than they save."""
+"""Response length in tokens from which the copies cost less than they save."""
 
 
 class DecodeLayers:
-    """The layers of the active role while one rollout lasts."""
+    """The layers of the active role for the duration of one rollout."""
 
     def __init__(self) -> None:
         self.ready: dict[tuple[int, ...], _Ready | None] = {}
@@ -61,7 +61,7 @@ class DecodeLayers:
 
 
 class _Ready:
-    """Layers as one matrix."""
+    """Layers combined into one matrix."""
 
     def __init__(self, layers: Sequence[Adapted]) -> None:
         self.widths = [len(layer.weight) for layer in layers]
@@ -73,7 +73,7 @@ class _Ready:
             self.bias = torch.cat(parts)
 
     def takes(self, x: Tensor) -> bool:  # noqa: ARG002 see _Packed
-        """Whether it is the quickest way for this many rows."""
+        """Whether this is the fastest way for this many rows."""
         return True
 
     def __call__(self, x: Tensor) -> tuple[Tensor, ...]:
@@ -81,7 +81,7 @@ class _Ready:
 
 
 class _Merged(_Ready):
-    """x (W + s B A)ᵀ in float32, where the sum loses nothing that matters."""
+    """x (W + s B A)ᵀ in float32, where merging loses nothing that matters."""
 
     def __init__(self, layers: Sequence[Adapted], _: Tensor) -> None:
         super().__init__(layers)
@@ -95,7 +95,7 @@ class _Merged(_Ready):
 
 
 class _Packed(_Ready):
-    """[x, x Aᵀ] [W, s B]ᵀ in bfloat16: one product, its matrix in the order in which it is read.
+    """[x, x Aᵀ] [W, s B]ᵀ in bfloat16: one product, with the matrix stored in the order in which it is read.
 
     Not W + s B A: an adapter's small change would be lost in the rounding of W.
     """
@@ -112,7 +112,7 @@ class _Packed(_Ready):
         self.weight = prepacked(weight, x.numel() // x.shape[-1])
 
     def takes(self, x: Tensor) -> bool:
-        """For few rows: see ``product_dtype``."""
+        """Only for few rows: see ``product_dtype``."""
         return len(x) < WIDE_ROWS
 
     def __call__(self, x: Tensor) -> tuple[Tensor, ...]:
@@ -129,14 +129,14 @@ def prepacked(weight: Tensor, rows: int) -> Tensor:
 
 
 def packed_linear(x: Tensor, packed: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x Wᵀ + bias of a packed W."""
+    """x Wᵀ + bias for a packed W."""
     y: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
     return y
 
 
 @functools.cache
 def packs_weights() -> bool:
-    """Whether prepacking works here: these operations are private to torch, so a forked process tries them first."""
+    """Whether prepacking works here. The operations are private to torch, so a forked process tries them first."""
     x, weight = (torch.linspace(-1, 1, 64 * n).reshape(n, 64).bfloat16() for n in (2, 96))
 
     def trial() -> bool:

@@ -1,7 +1,7 @@
-"""A transformer block with fewer steps than the library's, and the last one only where its output is wanted.
+"""A transformer block in fewer steps than the library's; the last block is computed only where its output is needed.
 
-Most models of today are built alike: norm, attention with rotary positions, add; norm, gated feed-forward, add. For
-those this computes the same numbers from the same modules. Whether a model is of that kind is tried, not guessed.
+Most current models are built alike: norm, attention with rotary positions, add; norm, gated feed-forward, add. For
+those, this computes the same numbers from the same modules. Whether a model is of that kind is tested, not guessed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ppolm.kernels.replaced_forward import find, install, standing_in, undo
 
 @dataclass(frozen=True, eq=False)
 class FusedBlock:
-    """What stands in for the ``forward`` of a block: h = x + attention(norm(x)), y = h + feed-forward(norm(h))."""
+    """Replaces the ``forward`` of a block: h = x + attention(norm(x)), y = h + feed-forward(norm(h))."""
 
     attention: Any
     mlp: Any
@@ -38,7 +38,7 @@ class FusedBlock:
 
     @classmethod
     def of(cls, block: Any) -> FusedBlock:
-        """From the parts of a block; held here, because a module looks them up slowly."""
+        """From the parts of a block, which are held here because a module's attribute lookup is slow."""
         return cls(block.self_attn, block.mlp, block.input_layernorm, block.post_attention_layernorm)
 
     def __call__(
@@ -51,7 +51,7 @@ class FusedBlock:
         position_embeddings: tuple[Tensor, Tensor] | None = None,
         **options: Any,
     ) -> Tensor:
-        """Output [B, T, d] of a block, or [B, W, d]."""
+        """Output of a block [B, T, d], or [B, W, d] with ``positions``."""
         assert position_embeddings is not None
         attention, at = self.attention, self.positions
         residual = hidden_states if at is None else _take(hidden_states, at)
@@ -67,7 +67,7 @@ class FusedBlock:
         return self._feed_forward(residual + mixed)
 
     def _project(self, hidden_states: Tensor, turns: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries [B, H, T or W, d], keys and values [B, H, T, d]: keys and values are needed of every position."""
+        """Queries [B, H, T or W, d], keys and values [B, H, T, d]: keys and values are needed at every position."""
         attention, normed = self.attention, _norm(self.before_attention, hidden_states)
         if self.positions is None:
             query, key, value = apply_layers((attention.q_proj, attention.k_proj, attention.v_proj), normed)
@@ -80,7 +80,7 @@ class FusedBlock:
         return self._heads(query, "q_norm", query_turns), self._heads(key, "k_norm", turns), value
 
     def _heads(self, projected: Tensor, norm: str, turns: tuple[Tensor, Tensor]) -> Tensor:
-        """Queries or keys [B, H, T, d], turned by their positions."""
+        """Queries or keys [B, H, T, d], rotated by their positions."""
         heads = projected.view(*projected.shape[:-1], -1, self.attention.head_dim)
         module = getattr(self.attention, norm, None)
         if module is not None:
@@ -104,14 +104,14 @@ def _take(x: Tensor, positions: Tensor) -> Tensor:
 
 
 def _mask_of(positions: Tensor, width: int, mask: Tensor | None) -> Tensor:
-    """[B, 1, W, T]: what these positions [B, W] see, by a mask [B, 1, T, T], or of all that is before them."""
+    """[B, 1, W, T]: what these positions [B, W] see, taken from a mask [B, 1, T, T], or causal without one."""
     if mask is None:
         return (torch.arange(width, device=positions.device) <= positions[..., None])[:, None]
     return mask.gather(2, positions[:, None, :, None].expand(-1, -1, -1, width))
 
 
 def last_block_at(block: nn.Module | None, positions: Tensor) -> AbstractContextManager[None]:
-    """Let a fused block compute its output at some positions [B, W] alone; without a block, nothing changes."""
+    """Let a fused block compute its output only at some positions [B, W]; without a block, nothing changes."""
     if block is None:
         return nullcontext()
     fused = find(block)
@@ -120,27 +120,27 @@ def last_block_at(block: nn.Module | None, positions: Tensor) -> AbstractContext
 
 
 def fuse_blocks(model: PreTrainedModel, blocks: nn.ModuleList) -> str | None:
-    """Let the blocks of a model compute as above; the reason if they are not of that kind."""
+    """Let the blocks of a model compute as above; returns the reason if they are not of the common kind."""
     if model.config._attn_implementation not in MASKED:
         return f"attention is {model.config._attn_implementation}, not sdpa"
     if not all(map(_fits, blocks)):
-        return "blocks have other parts than norm, attention, norm, gated feed-forward"
+        return "blocks do not consist of norm, attention, norm and gated feed-forward"
     if any(_traits(block) != _traits(blocks[0]) for block in blocks):
         return "blocks are not all alike"
     if not _agrees(blocks[0]):
-        return "the same parts are put together in another way"
+        return "blocks have the usual parts but compute something else"
     for block in blocks:
         install(block, FusedBlock.of(block))
     return None
 
 
 def unfuse_blocks(blocks: nn.ModuleList) -> None:
-    """The library's own blocks again."""
+    """Restore the library's own blocks."""
     undo(blocks)
 
 
 def _fits(block: Any) -> bool:
-    """Whether a block has the parts, and no others, that the computation uses."""
+    """Whether a block has exactly the parts that the computation uses."""
     parts = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
     if {name for name, _ in block.named_children()} != parts:
         return False
@@ -155,14 +155,14 @@ def _fits(block: Any) -> bool:
 
 
 def _traits(block: Any) -> dict[str, Any]:
-    """The switches of a block's attention, without those that only say where it is and which mask it is given."""
+    """The settings of a block's attention, except those that only say where it is and which mask it gets."""
     plain = {name: value for name, value in vars(block.self_attn).items() if isinstance(value, (int, float, str))}
     return {name: plain[name] for name in plain.keys() - {"layer_idx", "layer_type", "sliding_window"}}
 
 
 @torch.no_grad()
 def _agrees(block: Any) -> bool:
-    """Whether both ways give the same numbers, in float32 whatever the model's precision: a close comparison."""
+    """Whether both ways give the same numbers, compared in float32 whatever the model's precision."""
     block = copy.deepcopy(block).float().cpu().eval()
     norm = block.input_layernorm.weight
     generator = torch.Generator().manual_seed(0)
@@ -170,7 +170,7 @@ def _agrees(block: Any) -> bool:
     width = block.self_attn.head_dim
     angles = torch.rand(1, 5, width // 2, generator=generator).repeat(1, 1, 2)
     given: dict[str, Any] = {"position_embeddings": (angles.cos(), angles.sin()), "attention_mask": None}
-    given["position_ids"] = torch.arange(10**6, 10**6 + 5)[None]  # far away: some scale attention there
+    given["position_ids"] = torch.arange(10**6, 10**6 + 5)[None]  # far out, where some models scale attention
     plain, ours = block(hidden, **given), FusedBlock.of(block)(hidden, **given)
     plain = plain[0] if isinstance(plain, tuple) else plain
     return plain.shape == ours.shape and torch.allclose(plain, ours, rtol=1e-4, atol=1e-4 * float(plain.abs().max()))

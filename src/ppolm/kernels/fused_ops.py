@@ -1,4 +1,4 @@
-"""The steps between the matrix products of a block, in as few passes over memory as they need.
+"""The operations between the matrix products of a block, in as few passes over memory as possible.
 
 Small models spend as much time on these as on the products. Each is the library's own formula; sums are in float32.
 """
@@ -23,7 +23,7 @@ def _norm(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """The norm, and 1 / sqrt(mean(x²) + eps)."""
     wide = x.float()
     root = torch.linalg.vector_norm(wide, dim=-1, keepdim=True).square_().div_(x.shape[-1]).add_(eps).rsqrt_()
-    # In float32, because an operation on two precisions is slow.
+    # All in float32, because operations on mixed precisions are slow.
     return torch.mul(wide, root).mul_(weight.float()).to(x.dtype), root
 
 
@@ -67,7 +67,7 @@ def _turn(x: Tensor, cos: Tensor, sin: Tensor, direction: int) -> Tensor:
 
 
 class _Rotate(torch.autograd.Function):
-    """A rotation is undone by turning back. The angles of both halves are the same."""
+    """The gradient is rotated back by the same angles, which are equal for both halves."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -81,15 +81,15 @@ class _Rotate(torch.autograd.Function):
 
 
 def log_sum_exp(x: Tensor) -> Tensor:
-    """log Σ exp(x) over the last dimension [n]. torch's own uses one thread and no vectors."""
+    """log Σ exp(x) over the last dimension [n]. torch's own is single-threaded and not vectorised."""
     top = x.amax(-1, keepdim=True)
     return torch.sub(x, top).exp_().sum(-1).log_().add_(top.squeeze(-1))
 
 
 def gated(gate: Tensor, up: Tensor, keep: torch.dtype) -> Tensor:
-    """y = silu(gate) · up. Of silu(gate) nothing is kept for the backward pass: it is quicker made than read.
+    """y = silu(gate) · up. silu(gate) is not kept for the backward pass: recomputing it is faster than reading it.
 
-    ``keep``: the precision of what is kept.
+    ``keep`` is the precision in which gate and up are kept.
     """
     if torch.is_grad_enabled() and (gate.requires_grad or up.requires_grad):
         return _Gated.apply(gate, up, keep)

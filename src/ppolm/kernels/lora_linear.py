@@ -1,8 +1,8 @@
-"""Linear layers with their LoRA adapters as one operation: small products added in place, nothing kept twice.
+"""Linear layers with their LoRA adapters as one operation: small products added in place, nothing stored twice.
 
-PEFT adds an adapter by separate operations that each write a tensor as large as the output, and in bfloat16 casts the
-whole input to float32 for it. This does the same sum with the products alone; layers that read the same input, such as
-queries, keys and values, share the low-rank products and one gradient.
+PEFT adds an adapter in separate operations that each write a tensor as large as the output, and in bfloat16 it first
+casts the whole input to float32. This computes the same sum with the products alone; layers that read the same input,
+such as queries, keys and values, share the low-rank products and one gradient.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from ppolm.kernels.products import converted, current_mode, product_dtype
 from ppolm.kernels.replaced_forward import find, install, undo
 
 SAME = 1e-4
-"""Disagreement with PEFT, relative to the size of what is compared, that rounding can explain."""
+"""Largest difference from PEFT, relative to the size of what is compared, that rounding can explain."""
 
 
 @dataclass(frozen=True)
 class Adapted:
-    """What a linear layer computes now: y = x Wᵀ + bias + s (x Aᵀ) Bᵀ. W and bias are frozen."""
+    """What a linear layer currently computes: y = x Wᵀ + bias + s (x Aᵀ) Bᵀ. W and bias are frozen."""
 
     weight: Tensor  # [out, in]
     bias: Tensor | None  # [out]
@@ -37,14 +37,14 @@ class Adapted:
 
 
 def fuse_adapters(model: nn.Module, adapter: str) -> str | None:
-    """Let every plain LoRA layer of a model compute as here; the reason if that is not what PEFT computes.
+    """Let every plain LoRA layer of a model use the code below; returns the reason if the results are not PEFT's.
 
-    One layer of each kind is compared, with ``adapter``. Layers of other kinds keep PEFT's own code.
+    One layer of each kind is compared, using ``adapter``. Layers of other kinds keep PEFT's own code.
     """
     found: list[Any] = [module for module in model.modules() if type(module) is LoraLayer]
     layers = [layer for layer in found if is_product(layer.base_layer)]
     kinds: dict[tuple[type, bool], Any] = {}
-    for layer in sorted(layers, key=lambda one: one.base_layer.weight.numel()):  # the smallest, to be quick
+    for layer in sorted(layers, key=lambda one: one.base_layer.weight.numel()):  # the smallest is compared fastest
         if adapter in layer.lora_A:
             kinds.setdefault((type(layer.base_layer), layer.base_layer.bias is None), layer)
     for layer in kinds.values():
@@ -59,7 +59,7 @@ def fuse_adapters(model: nn.Module, adapter: str) -> str | None:
 
 
 def is_product(layer: Any) -> bool:
-    """Whether a layer is nothing but x Wᵀ + bias; one that is called linear may do more."""
+    """Whether a layer computes x Wᵀ + bias and nothing else; a subclass of ``nn.Linear`` may do more."""
     if isinstance(layer, Conv1D) or type(layer) is nn.Linear:
         return True
     if not isinstance(layer, nn.Linear) or layer.weight.is_meta:
@@ -67,7 +67,7 @@ def is_product(layer: Any) -> bool:
     x = torch.linspace(-1, 1, layer.in_features, device=layer.weight.device, dtype=layer.weight.dtype)[None, None]
     shapes = {name: value.to("meta") for name, value in layer.named_parameters()}
     with torch.no_grad():
-        try:  # shapes alone, so that no memory can run out: a layer that does not take a row is something else
+        try:  # on shapes alone, which cannot run out of memory: a layer that does not accept a row is something else
             torch.func.functional_call(layer, shapes, (x.to("meta"),))
         except (RuntimeError, ValueError, TypeError):
             return False
@@ -76,7 +76,7 @@ def is_product(layer: Any) -> bool:
 
 
 def _disagreement(layer: LoraLayer, adapter: str) -> float:
-    """How far outputs and gradients here are from PEFT's own, for their size; in float32 with an adapter that acts."""
+    """Largest relative difference of outputs and gradients from PEFT's, in float32 with an adapter that is not zero."""
     layer = copy.deepcopy(layer).float().cpu()
     undo([layer])
     layer.enable_adapters(True)
@@ -99,7 +99,7 @@ def _disagreement(layer: LoraLayer, adapter: str) -> float:
 
 
 class FusedLoraForward:
-    """What stands in for PEFT's ``Linear.forward``."""
+    """Replaces PEFT's ``Linear.forward``."""
 
     def __init__(self, layer: LoraLayer) -> None:
         self.layer = layer
@@ -108,7 +108,7 @@ class FusedLoraForward:
 
     def __call__(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         adapted = self.adapted()
-        if adapted is None:  # PEFT's own code wants an input in the precision of the weights
+        if adapted is None:  # PEFT's own code expects an input in the precision of the weights
             given = x.to(self.base.weight.dtype)
             return type(self.layer).forward(self.layer, given, *args, **kwargs).to(x.dtype)
         return linears(x, [adapted])[0]
@@ -128,14 +128,14 @@ class FusedLoraForward:
         )
 
     def _plain(self, name: str) -> bool:
-        """Whether the adapter is s B A and nothing more: no dropout now, no bias of its own, no variant."""
+        """Whether the adapter is s B A and nothing more: no active dropout, no bias of its own, no variant."""
         dropout = self.layer.lora_dropout[name]
         drops = self.layer.training and isinstance(dropout, nn.Dropout) and dropout.p > 0
         return not drops and self.layer.lora_B[name].bias is None and name not in self.layer.lora_variant
 
 
 def apply_prepared(modules: Sequence[Any], x: Tensor) -> list[Tensor] | None:
-    """The outputs of linear layers as they were made ready for sampling; None if they were not."""
+    """The outputs of linear layers that were prepared for sampling; None if they were not."""
     prepared = current_mode().prepared
     return None if prepared is None else prepared(modules, x)
 
@@ -153,7 +153,7 @@ def apply_layers(modules: Sequence[Any], x: Tensor) -> list[Tensor]:
 
 
 def adapted(module: Any) -> Adapted | None:
-    """What a linear layer computes now; None if that is more than a frozen product and an adapter."""
+    """What a linear layer currently computes; None if that is more than a frozen product and an adapter."""
     if type(module) is nn.Linear and not module.weight.requires_grad:
         return Adapted(module.weight, module.bias)
     forward = find(module)
@@ -161,7 +161,7 @@ def adapted(module: Any) -> Adapted | None:
 
 
 def linears(x: Tensor, layers: Sequence[Adapted]) -> list[Tensor]:
-    """The outputs of layers that read x, in its precision, whatever that of the weights; A and B may train."""
+    """The outputs of layers that read x, in x's precision whatever that of the weights; A and B may be trainable."""
     flat = x.reshape(-1, x.shape[-1])
     adapters = [part for layer in layers for part in (layer.a, layer.b)]
     trains = x.requires_grad or any(part is not None and part.requires_grad for part in adapters)
@@ -188,7 +188,7 @@ def _products(x: Tensor, layers: Sequence[Adapted]) -> tuple[tuple[Tensor, ...],
 
 
 def _low(x: Tensor, layers: Sequence[Adapted]) -> list[Tensor | None]:
-    """x Aᵀ of every layer, by one product."""
+    """x Aᵀ of every layer, in a single product."""
     matrices = [layer.a for layer in layers if layer.a is not None]
     if not matrices:
         return [None] * len(layers)
@@ -206,7 +206,7 @@ class _Linears(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, layers: Sequence[Adapted], *_: Tensor | None) -> tuple[Tensor, ...]:
         outputs, low = _products(x, layers)
-        # For the gradients of A the input is kept in the precision of the weights.
+        # The gradient of A needs the input, which is kept in the precision of the weights.
         ctx.save_for_backward(x.to(layers[0].weight.dtype), *low)
         ctx.layers, ctx.given, ctx.dtype = layers, x.dtype, product_dtype(x, layers[0].weight)
         return outputs

@@ -1,4 +1,4 @@
-"""From hidden states to logits, as a model's own head makes them."""
+"""From hidden states to logits, as a model's own head computes them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 AGREES = {torch.float32: 1e-5}
-"""Relative difference above which two heads count as different: far above the rounding of float32."""
+"""Relative difference above which two heads count as different: far above float32 rounding."""
 ROUGHLY = 0.02
 """The same for weights of lower precision, with at least 8 significant bits."""
 
 
 @dataclass(frozen=True)
 class OutputHead:
-    """logits = cap · tanh(scale · W h / cap), without a cap simply scale · W h."""
+    """logits = cap · tanh(scale · W h / cap), or scale · W h if there is no cap."""
 
     scale: float = 1.0
     softcap: float | None = None
@@ -29,10 +29,10 @@ class OutputHead:
 
 
 def find_head(product: Tensor, logits: Tensor, config: Any, dtype: torch.dtype) -> OutputHead | None:
-    """The head that makes these logits [n, V] of the products W h [n, V] of the same states, by weights in ``dtype``.
+    """The head that turns the products W h [n, V] into these logits [n, V]; ``dtype`` is the precision of the weights.
 
-    Models differ in a factor, which has another name in each configuration, and in a soft cap. None if the logits are
-    anything else.
+    Models differ in a factor, whose name varies between configurations, and in a soft cap. None if these do not
+    explain the logits.
     """
     if product.shape != logits.shape:
         return None
@@ -48,7 +48,7 @@ def find_head(product: Tensor, logits: Tensor, config: Any, dtype: torch.dtype) 
 
 
 def _as_configured(scale: float, config: Any, limit: float) -> float:
-    """A factor as the configuration has it, without the rounding of its measurement."""
+    """A measured factor, replaced by the number in the configuration, or its inverse, that it equals up to rounding."""
     numbers = [1.0, *(float(x) for x in vars(config).values() if isinstance(x, (int, float)) and x)]
     named = [x for number in numbers for x in (number, 1 / number)]
     nearest = min(named, key=lambda x: abs(scale - x))

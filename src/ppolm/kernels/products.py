@@ -1,7 +1,7 @@
 """Products of float32 states with frozen bfloat16 weights, in the precision that this kind of CPU multiplies fastest.
 
-Some CPUs store bfloat16 but multiply float32 faster: there a product of many rows is done in float32, from weights that
-are converted for it and stay in bfloat16.
+Some CPUs can store bfloat16 but multiply float32 faster. There, a product of many rows runs in float32: the weights
+stay in bfloat16 and are converted for each product.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ import torch
 from torch import Tensor
 
 WIDE_ROWS = 64
-"""Rows from which converting the weights costs less than it saves."""
+"""Number of rows from which converting the weights costs less than it saves."""
 TILE = 4096
 """Rows of the output matrix that are converted at once."""
 
 PreparedLayers = Callable[[Sequence[Any], Tensor], list[Tensor] | None]
-"""Another way to compute linear layers that read the same input; None for layers that it leaves alone."""
+"""Another way to compute linear layers that read the same input; returns None for layers that it does not handle."""
 
 
 @dataclass(frozen=True)
 class ComputeMode:
-    """How products are computed. A base setup owns one, and enters it for each pass through the model."""
+    """How products are computed. Each base setup owns a mode and enters it for every pass through the model."""
 
     many_rows: torch.dtype = torch.float32
     """Precision of products of many float32 states with weights of lower precision."""
     sampling: bool = False
-    """One token after the other is sampled: few rows are multiplied in the precision of the weights."""
+    """Tokens are being sampled one at a time: products of few rows use the precision of the weights."""
     prepared: PreparedLayers | None = None
-    """Layers made ready for sampling."""
+    """Layers prepared for sampling, if any."""
     owner: object = field(default=None, compare=False, repr=False)
-    """Tells whose mode this is: a pass through another model in the middle of it has that model's own."""
+    """Identifies the model the mode belongs to: a pass through another model in the middle of it uses its own mode."""
 
 
 _PLAIN = ComputeMode()
@@ -44,13 +44,13 @@ _mode: ContextVar[ComputeMode] = ContextVar("compute_mode", default=_PLAIN)
 
 
 def current_mode() -> ComputeMode:
-    """The mode of the pass that is running in this thread."""
+    """The mode of the pass running in this thread."""
     return _mode.get()
 
 
 @contextmanager
 def computing(mode: ComputeMode) -> Iterator[None]:
-    """Compute in a mode. Passes in other threads, of other models, keep their own."""
+    """Compute in ``mode`` inside a ``with``. Passes of other models in other threads keep their own mode."""
     token = _mode.set(mode)
     try:
         yield
@@ -70,9 +70,9 @@ def product_dtype(x: Tensor, weight: Tensor) -> torch.dtype:
 
 
 class _Scratch(threading.local):
-    """Memory for one converted matrix at a time: allocating it for each would return and clear it every time.
+    """Memory for one converted matrix at a time: allocated per matrix, it would be freed and cleared every time.
 
-    Models share it, and it decides nothing: every matrix is written before it is read, and read before the next one.
+    Sharing it between models is safe: every matrix is written before it is read, and used before the next one.
     """
 
     def __init__(self) -> None:
@@ -80,14 +80,14 @@ class _Scratch(threading.local):
 
     @staticmethod
     def _allocate(size: int, device: torch.device) -> Tensor:
-        with torch.inference_mode(False):  # memory taken inside it could not be written to outside of it
+        with torch.inference_mode(False):  # a tensor allocated in inference mode could not be written to outside it
             return torch.empty(size, dtype=torch.float32, device=device)
 
     def convert(self, matrix: Tensor) -> Tensor:
-        """The matrix in float32, until the next one is asked for in this thread."""
+        """The matrix in float32, valid until the next call in this thread."""
         if self.memory.numel() < matrix.numel() or self.memory.device != matrix.device:
             self.memory = self._allocate(matrix.numel(), matrix.device)
-        if not matrix.is_contiguous():  # copied as it lies in memory, and so still transposed
+        if not matrix.is_contiguous():  # stored transposed: copy in memory order, then transpose the copy
             return self.convert(matrix.T).T
         return self.memory[: matrix.numel()].view_as(matrix).copy_(matrix)
 
@@ -96,12 +96,12 @@ _scratch = _Scratch()
 
 
 def converted(weight: Tensor, dtype: torch.dtype) -> Tensor:
-    """A frozen weight in the precision of a product, to be used at once: the next call may overwrite it."""
+    """A frozen weight in the precision of a product. Use it at once: the next call may overwrite it."""
     return weight if weight.dtype == dtype else _scratch.convert(weight)
 
 
 def logits(x: Tensor, matrix: Tensor) -> Tensor:
-    """x Wᵀ [n, V] for an output matrix W [V, d], a tile at a time where it has to be converted."""
+    """x Wᵀ [n, V] for an output matrix W [V, d], tile by tile where it has to be converted."""
     dtype = product_dtype(x, matrix)
     if dtype == matrix.dtype:
         return x.to(dtype) @ matrix.T

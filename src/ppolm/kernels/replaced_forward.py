@@ -1,7 +1,7 @@
-"""Another ``forward`` for a module, on the object itself: the only place that puts one there or takes it away.
+"""Replacing ``forward`` on a module instance: the only place that sets or removes a replacement.
 
-The class keeps its own method, and the module its parts and names, so that adapters are still found, saved and switched
-inside it. ``vars(module)`` holds a stand-in and nothing else of that name: without it, the class's method is found.
+The class keeps its own method, and the module its parts and names, so adapters inside it are still found, saved and
+switched. The replacement is an entry of ``vars(module)``; without it, Python finds the class's method.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from torch import Tensor, nn
 
 
 def install(module: nn.Module, forward: Callable[..., Any]) -> None:
-    """Let a module compute by ``forward`` until ``undo``."""
+    """Let a module compute with ``forward`` until ``undo``."""
     vars(module)["forward"] = forward
 
 
 def find(module: nn.Module) -> Any:
-    """What stands in for the module's own forward; None if nothing does. Other libraries put theirs there, too."""
+    """The replacement of a module's own forward; None if there is none. Other libraries may put theirs there, too."""
     return vars(module).get("forward")
 
 
 def undo(modules: Iterable[nn.Module]) -> None:
-    """Let modules compute by their own class again."""
+    """Let modules use their class's own forward again."""
     for module in modules:
         vars(module).pop("forward", None)
 
 
 @contextmanager
 def standing_in(modules: Iterable[nn.Module], forward: Callable[..., Any]) -> Iterator[None]:
-    """Let modules compute by ``forward`` for a while; then as before, however the while ends."""
+    """Let modules compute with ``forward`` inside a ``with``; afterwards, also after an error, as before."""
     before = [(module, find(module)) for module in modules]
     try:
         for module, _ in before:
@@ -43,5 +43,5 @@ def standing_in(modules: Iterable[nn.Module], forward: Callable[..., Any]) -> It
 
 
 def pass_on(hidden_states: Tensor, *_: Any, **__: Any) -> Tensor:
-    """The forward of a block that is skipped: its output is its input."""
+    """The forward of a skipped block: its output is its input."""
     return hidden_states

@@ -1,4 +1,4 @@
-"""How far two results may be apart before it is more than rounding."""
+"""How far apart two results may be before the difference is more than rounding."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 EXACT, ROUGH = 1e-4, 0.05
-"""Disagreement that rounding can explain: in float32 it stays far below, and in bfloat16, with 8 bits per number and
-an error in every block, near a hundredth."""
+"""Largest disagreement that rounding can explain. float32 stays far below its limit; bfloat16, with 8 bits per number
+and an error in every block, is near a hundredth."""
 
 
 def disagreement(ours: Tensor, plain: Tensor) -> float:
-    """max over tokens of ‖ours − plain‖ / ‖plain − mean‖: how far the worst token [n, d] is off, for its size."""
+    """max over tokens of ‖ours − plain‖ / ‖plain − mean‖: the relative error of the worst of n tokens [n, d]."""
     if ours.shape != plain.shape:
         return float("inf")
     size = (plain - plain.mean(-1, keepdim=True)).norm(dim=-1)
@@ -20,5 +20,5 @@ def disagreement(ours: Tensor, plain: Tensor) -> float:
 
 
 def rounding_limit(dtype: torch.dtype) -> float:
-    """The largest disagreement that is rounding."""
+    """The largest disagreement that counts as rounding."""
     return EXACT if dtype == torch.float32 else ROUGH

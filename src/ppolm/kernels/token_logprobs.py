@@ -13,7 +13,7 @@ from ppolm.kernels.fused_ops import log_sum_exp
 from ppolm.kernels.products import TILE, converted, product_dtype
 
 Entropy = Literal["skip", "measure", "train"]
-"""Whether the entropy is left out, computed without gradients, or with them."""
+"""Whether the entropy is skipped, computed without gradients, or computed with them."""
 LOGIT_CHUNK = 2**24
 """Logits held at once (64 MiB in float32), whatever the batch, the prompt lengths and the vocabulary."""
 
@@ -30,10 +30,10 @@ def token_logprobs(
 ) -> tuple[Tensor, Tensor]:
     """log π(a|s) = z_a − log Σ_v exp(z_v) and entropy H = log Σ exp(z) − Σ π z, with z = logits / temperature.
 
-    ``hidden`` [n, d] are the states, ``actions`` [n] the tokens; both answers are [n] in float32. The entropy is zeros
-    unless it is asked for, and has gradients only if it is to be trained. Logits are made in chunks; when gradients
-    are needed and there are several chunks, each is computed again in the backward pass instead of being kept. That is
-    not needed where ``project`` is known to be nothing but ``scale`` times the product with a frozen ``matrix`` [V, d].
+    ``hidden`` [n, d] are the states, ``actions`` [n] the tokens; both results are [n] in float32. The entropy is zero
+    unless requested, and has gradients only if it is to be trained. Logits are computed in chunks; when gradients are
+    needed and there are several chunks, each is recomputed in the backward pass instead of being kept. That is not
+    necessary where ``project`` is known to be just ``scale`` times the product with a frozen ``matrix`` [V, d].
     """
     if matrix is not None and entropy != "train":
         given = (hidden, matrix, actions, temperature / scale, entropy == "measure")
@@ -49,8 +49,8 @@ def token_logprobs(
 
 
 def _from_logits(logits: Tensor, tokens: Tensor, entropy: Entropy) -> tuple[Tensor, Tensor]:
-    """log π(a|s) and H [n] of all logits z [n, V] at once."""
-    # Without gradients in fewer passes; autograd needs torch's own.
+    """log π(a|s) and H [n] from all logits z [n, V] at once."""
+    # Fewer passes without gradients; autograd needs torch's own function.
     log_sum = torch.logsumexp(logits, dim=-1) if logits.requires_grad else log_sum_exp(logits)
     logprob = logits.gather(-1, tokens[:, None]).squeeze(-1) - log_sum
     if entropy == "skip":
@@ -62,7 +62,7 @@ def _from_logits(logits: Tensor, tokens: Tensor, entropy: Entropy) -> tuple[Tens
 def _in_chunks(
     chunk: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], hidden: Tensor, actions: Tensor, size: int
 ) -> tuple[Tensor, Tensor]:
-    """``chunk`` of at most ``size`` states at a time; with gradients, each is computed again in the backward pass."""
+    """``chunk`` of at most ``size`` states at a time; with gradients, each is recomputed in the backward pass."""
     if len(hidden) <= size:
         return chunk(hidden, actions)
     parts = []
@@ -77,10 +77,10 @@ def _in_chunks(
 def stream_logprobs(
     hidden: Tensor, matrix: Tensor, actions: Tensor, temperature: float, measure: bool, gradients: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """log π(a|s), entropy if asked for, and d log π(a|s) / dh = (1_a − π) W / temperature [n, d] if asked for.
+    """log π(a|s), and if requested the entropy and d log π(a|s) / dh = (1_a − π) W / temperature [n, d].
 
-    The vocabulary is gone through a tile at a time, with a running maximum m and sums of exp(z − m), so that logits
-    never leave the cache and a tile of W is read once for all that is made of it.
+    The vocabulary is processed a tile at a time, with a running maximum m and sums of exp(z − m), so that logits never
+    leave the cache and a tile of W is read once for everything computed from it.
     """
     parts = [
         _stream(states, matrix, tokens, temperature, measure, gradients)
@@ -101,8 +101,8 @@ def _stream(
     for start in range(0, len(matrix), TILE):
         tile = converted(matrix[start : start + TILE], dtype)
         logits = (states @ tile.T).float()
-        # Of every row a column, and then only where it is the action: to ask which rows have it, a device must be
-        # waited for at every tile.
+        # Gather a column of every row, then keep it where it is the action: selecting those rows would make the host
+        # wait for the device at every tile.
         inside = (actions >= start) & (actions < start + TILE)
         columns = (actions - start).clamp_(0, len(tile) - 1)[:, None]
         chosen = torch.where(inside, logits.gather(1, columns).squeeze(1), chosen)
@@ -115,7 +115,7 @@ def _stream(
             weighted = weighted.add_(moved).mul_(shrink).add_(torch.linalg.vecdot(terms, below))
         total = total.mul_(shrink).add_(terms.sum(-1))
         if others is not None:
-            # Without the chosen token itself: of a likely one, 1 − π would be lost in a product of low precision.
+            # Without the chosen token itself: if it is likely, 1 − π would be lost in a low-precision product.
             terms.scatter_(1, columns, terms.gather(1, columns).masked_fill_(inside[:, None], 0))
             others = _add_product(others.mul_(shrink[:, None]), terms.to(dtype), tile)
     log_sum = total.log().add_(top)
@@ -133,7 +133,7 @@ def _add_product(total: Tensor, left: Tensor, right: Tensor) -> Tensor:
 
 
 class _LogProbs(torch.autograd.Function):
-    """log π(a|s) whose gradient is made beside it, while the logits are there."""
+    """log π(a|s) whose gradient is computed in the forward pass, while the logits are at hand."""
 
     @staticmethod
     def forward(

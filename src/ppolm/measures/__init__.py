@@ -1,1 +1,1 @@
-"""Numbers about texts and samples of numbers: words, intervals, rank statistics. No torch."""
+"""Statistics of texts and of samples of numbers: words, intervals. No torch."""

@@ -1,4 +1,4 @@
-"""Confidence intervals of means over prompts: what belongs to one prompt is one piece of evidence, not several."""
+"""Confidence intervals of means over prompts: all values of a prompt are one piece of evidence, not several."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Clusters = Sequence[int] | npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean and the range that holds the true one in 95 % of the cases; without bounds where one prompt is all."""
+    """A mean and its 95 % confidence interval, which is unbounded if there is only one prompt."""
 
     mean: float
     low: float
@@ -47,11 +47,11 @@ def mean_interval(values: Sequence[float]) -> Interval:
 
 
 def cluster_interval(values: Numbers, clusters: Clusters, weights: Numbers | None = None) -> Interval:
-    """Σ w v / Σ w where several values may belong to one prompt: m ± t · se, with se of the jackknife over prompts.
+    """Σ w v / Σ w where several values may belong to one prompt: m ± t · se, with se from the jackknife over prompts.
 
-    A prompt with many values counts for as many: the mean of its mean would weigh them wrongly. The jackknife leaves
-    out a prompt at a time, which keeps its promise of 95 % also where prompts differ in size and there are few of
-    them; resampling (Efron 1979) covers 92 % at twenty prompts.
+    A prompt counts as often as it has values: a mean of per-prompt means would weight them wrongly. The jackknife
+    leaves out one prompt at a time and covers 95 % even if prompts are few and differ in size; resampling
+    (Efron 1979) covers 92 % with twenty prompts.
     """
     sums, counts = _by_cluster(values, clusters, weights)
     mean, error = float(sums.sum() / counts.sum()), _jackknife_error(sums, counts)
@@ -62,9 +62,9 @@ def cluster_interval(values: Numbers, clusters: Clusters, weights: Numbers | Non
 
 
 def share_interval(values: Numbers, clusters: Clusters, weights: Numbers | None = None) -> Interval:
-    """The same for values from 0 to 1, such as right or wrong: never certain because a few were all alike.
+    """The same for values from 0 to 1, such as right or wrong: a few equal values do not make the result certain.
 
-    Two prompts that are all right and two that are all wrong are added for the bounds (Agresti & Coull 1998).
+    For the bounds, two prompts that are all right and two that are all wrong are added (Agresti & Coull 1998).
     """
     sums, counts = _by_cluster(values, clusters, weights)
     usual = float(counts.mean())
@@ -83,7 +83,7 @@ def mean_error(values: Numbers, clusters: Clusters) -> float:
 def _by_cluster(
     values: Numbers, clusters: Clusters, weights: Numbers | None
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Σ w v and Σ w of each prompt that weighs anything."""
+    """Σ w v and Σ w of each prompt whose weight is not 0."""
     array = np.asarray(values, dtype=np.float64)
     weight = np.ones(len(array)) if weights is None else np.asarray(weights, dtype=np.float64)
     _, group = np.unique(np.asarray(clusters), return_inverse=True)
@@ -114,7 +114,7 @@ def student_quantile(share: float, freedom: int) -> float:
 def statistic_interval(statistic: Callable[[Rows], float], clusters: Clusters) -> Interval:
     """Any statistic of the rows with the given indices, by the bootstrap: the rows of a prompt are resampled together.
 
-    Always with the same random numbers. For what is no mean, such as a rank correlation.
+    For statistics that are not means, such as a rank correlation. The random numbers are always the same.
     """
     _, group = np.unique(np.asarray(clusters), return_inverse=True)
     members = np.split(np.argsort(group, kind="stable"), np.cumsum(np.bincount(group))[:-1])
@@ -126,7 +126,7 @@ def statistic_interval(statistic: Callable[[Rows], float], clusters: Clusters) -
 
 
 def _resamples(count: int) -> Iterator[Rows]:
-    """RESAMPLES draws [k, count] of ``count`` prompts with replacement, always the same ones, some at a time."""
+    """RESAMPLES draws [k, count] of ``count`` prompts with replacement, always the same, in chunks."""
     random, at_once = np.random.default_rng(0), max(1, DRAWS_AT_ONCE // count)
     for done in range(0, RESAMPLES, at_once):
         yield random.integers(count, size=(min(at_once, RESAMPLES - done), count))

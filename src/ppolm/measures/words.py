@@ -21,6 +21,6 @@ def ngrams(tokens: Sequence[str], n: int) -> list[tuple[str, ...]]:
 
 
 def repetition(text: str, n: int = 3) -> float:
-    """Share of a text's n-grams that it has said before; 0 for one too short to repeat itself."""
+    """Share of a text's n-grams that already occurred in it; 0 if it is too short to repeat itself."""
     runs = ngrams(words(text), n)
     return 1 - len(set(runs)) / len(runs) if runs else 0.0

@@ -20,7 +20,7 @@ from ppolm.batches.sequences import Microbatch, Read, TokenSequences
 class BaseModel:
     """A role: the shared base seen through ``adapter`` (None: the bare base). It owns no base weights.
 
-    Whatever computes something of a role makes it the active one for as long as it takes, and then the one before.
+    Every computation activates its role for as long as it takes, and then restores the one that was active before.
     """
 
     def __init__(self, adapters: AdapterSet, adapter: str | None) -> None:
@@ -31,22 +31,22 @@ class BaseModel:
     def active(self, trainable: bool | None = None) -> AbstractContextManager[None]:
         """Switch the base to this role inside a ``with``; its parameters require gradients only if ``trainable``.
 
-        None: as it is, if this role is active already, else without gradients. A backward pass belongs inside, too:
-        once the role is left its parameters require no gradients, and torch would drop theirs without a word.
+        None: unchanged if this role is already active, else without gradients. A backward pass belongs inside, too:
+        outside, the role's parameters require no gradients, and torch would silently drop theirs.
         """
         return self.adapters.active(self.adapter, trainable)
 
     def parameters(self) -> dict[str, Tensor]:
-        """The parameters that are this role's own."""
+        """The role's own parameters."""
         return {} if self.adapter is None else self.adapters.parameters(self.adapter)
 
     @cached_property
     def first_block(self) -> int:
-        """The lowest block that is this role's own."""
+        """Index of the lowest block that this role's adapter changes."""
         return self.adapters.first_block(self.adapter)
 
     def states(self, batch: Microbatch) -> Tensor:
-        """The wanted hidden states [n, d] of a microbatch, by one forward pass; above the trunk, if there is one."""
+        """The wanted hidden states [n, d] of a microbatch, from one forward pass; above the trunk where possible."""
         trunk = self.adapters.trunk
         with self.active():
             if trunk is not None and self.first_block >= trunk.depth:
@@ -56,7 +56,7 @@ class BaseModel:
     def passes(
         self, items: Sequence[Answers], token_budget: int, read: Read, packs: bool | None = None
     ) -> Iterator[Microbatch]:
-        """Forward passes over prompts with their answers, packed where the model takes it and it costs less."""
+        """Forward passes over prompts with their answers, packed where the model supports it and it costs less."""
         options = (token_budget, self.setup.tokenizer.pad_id, self.setup.device, read, self.adapters.trunk is not None)
         if self.adapters.packs_prompts if packs is None else packs:
             trunk = self.adapters.trunk
@@ -67,7 +67,7 @@ class BaseModel:
     def microbatches(
         self, sequences: TokenSequences, token_budget: int, read: Read = "actions"
     ) -> Iterator[Microbatch]:
-        """All sequences within a budget of tokens per forward pass, a prompt once for several answers if it pays."""
+        """All sequences within a token budget per forward pass, a prompt once for several answers if it pays off."""
         pairs = zip(sequences.contexts, sequences.actions, strict=True)
         shared = len({context.numpy().tobytes() for context in sequences.contexts}) < len(sequences.contexts)
         longest = max(map(len, sequences.contexts)) + max(map(len, sequences.actions))
@@ -82,7 +82,7 @@ class BaseModel:
         measure: Callable[[Microbatch], Tensor],
         read: Read = "actions",
     ) -> Tensor:
-        """``measure`` of every wanted state, as a flat float32 tensor on the CPU in the order of ``sequences``."""
+        """``measure`` for every wanted state, as a flat float32 tensor on the CPU in the order of ``sequences``."""
         scores = torch.empty(sequences.wanted(read))
         with self.active():  # once for all batches
             for batch in self.microbatches(sequences, token_budget, read):
@@ -90,7 +90,7 @@ class BaseModel:
         return scores
 
     def load_weights(self, folder: str | Path) -> None:
-        """Put the weights of a saved adapter of the same shape into this role's adapter."""
+        """Load the weights of a saved adapter of the same shape into this role's adapter."""
         self.adapters.load_weights(str(self.adapter), folder)
 
     def save(self, folder: str | Path) -> None:

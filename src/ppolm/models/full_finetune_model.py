@@ -21,7 +21,7 @@ class FullFinetuneModel(LanguageModel):
 
     @contextmanager
     def active(self, trainable: bool | None = None) -> Iterator[None]:
-        """Let all weights require gradients inside a ``with``, or none; None: as it is."""
+        """Let all weights or none require gradients inside a ``with``; None: unchanged."""
         before = self._trainable
         try:
             self._require_gradients(before if trainable is None else trainable)

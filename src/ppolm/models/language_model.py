@@ -1,4 +1,4 @@
-"""A role that speaks: log-probabilities of tokens, and sampling."""
+"""A role that generates text: log-probabilities of tokens, and sampling."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ppolm.rollout.sampling import Sampled, Sampling
 
 
 class LanguageModel(BaseModel):
-    """The policy and its reference."""
+    """Base class of the policy, its reference, and fully fine-tuned models."""
 
     def token_logprobs(self, batch: Microbatch, temperature: float, entropy: Entropy = "skip") -> tuple[Tensor, Tensor]:
         """log π(a|s) and entropy [n] of the actions of one microbatch, with gradients if the role is trainable."""

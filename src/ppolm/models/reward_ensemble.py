@@ -1,4 +1,4 @@
-"""Several reward models as one, more careful where they disagree."""
+"""Several reward models as one, more cautious where they disagree."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ppolm.models.reward_model import RewardModel
 class RewardEnsemble:
     """score = mean − penalty · deviation of the members' normalised scores.
 
-    A policy that exploits the mistakes of one reward model is seldom believed by all: where they disagree, the penalty
-    takes the gain away (Coste et al. 2024).
+    A policy that exploits the mistakes of one reward model rarely fools all of them: where they disagree, the penalty
+    removes the gain (Coste et al. 2024).
     """
 
     def __init__(self, members: Sequence[RewardModel], penalty: float = 0.0) -> None:

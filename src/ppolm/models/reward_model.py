@@ -37,7 +37,7 @@ class RewardModel(BaseModel):
         self.mean, self.std = 0.0, 1.0
         self.max_tokens: int | None = None
         self.max_prompt_tokens: int | None = None
-        """What it was trained to read: of a longer prompt the middle is left out, here as there."""
+        """What it was trained to read: the middle of a longer prompt is cut, here as in training."""
         self.trained = False
         self.folder = "without a folder"
         """Where it was loaded from, for messages."""
@@ -48,12 +48,12 @@ class RewardModel(BaseModel):
         return self.scores(TokenSequences([one.prompt for one in items], [one.answers[0] for one in items])).tolist()
 
     def encode(self, prompt: object, response: str) -> Answers:
-        """Token ids of a prompt, no more of it than the model was trained to read, and of a response."""
+        """Token ids of a prompt, cut to what the model was trained to read, and of a response."""
         if hasattr(response, "prompt_ids"):
             ids, answer = response.prompt_ids, response.token_ids  # type: ignore[attr-defined]
         else:
             ids = self.setup.tokenizer.encode(prompt)  # type: ignore[arg-type]
-            # Plain text is a whole answer, as in training; sampled tokens show whether they ended.
+            # Plain text counts as a complete answer, as in training; sampled tokens show whether they ended.
             answer = self.setup.tokenizer.encode_answer(prompt, response)  # type: ignore[arg-type]
         limit = min(self.max_tokens or 10**9, self.setup.context_length or 10**9)
         if len(answer) >= limit:
@@ -77,7 +77,7 @@ class RewardModel(BaseModel):
     def score_texts(self, prompts: Sequence[object], responses: Sequence[str]) -> list[float]:
         """Raw scores, on the scale on which σ(s₁ − s₂) is the probability that the first of two answers wins.
 
-        A prompt is computed once for several responses, if the model takes packed sequences and it costs less.
+        A prompt is computed once for several responses, if the model supports packed sequences and it costs less.
         """
         items = [self.encode(*pair) for pair in zip(prompts, responses, strict=True)]
         packs = self.setup.capabilities.masks("packed_prompts", max(item.size for item in items))
@@ -92,7 +92,7 @@ class RewardModel(BaseModel):
         return scores
 
     def set_scale(self, references: TokenSequences | Sequence[Tensor]) -> None:
-        """Normalise so that scores of reference responses have mean 0 and deviation 1."""
+        """Normalise so that scores of reference responses have mean 0 and standard deviation 1."""
         self.mean, self.std = 0.0, 1.0
         raw = self.scores(references).double()
         if len(raw) < 2:
@@ -134,5 +134,5 @@ class RewardModel(BaseModel):
 
 
 def _whole(sequences: Sequence[Tensor]) -> TokenSequences:
-    """Sequences in which the beginning of the answer is unknown."""
+    """Sequences in which it is not known where the answer begins."""
     return TokenSequences(contexts=sequences, actions=[torch.zeros(0, dtype=torch.long)] * len(sequences))

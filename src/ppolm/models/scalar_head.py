@@ -36,7 +36,7 @@ class ScalarHead(nn.Module):
         nn.init.zeros_(self.linear.bias)
 
     def save(self, folder: str | Path) -> None:
-        """Write beside the adapter."""
+        """Write the head beside the adapter."""
         save_file({"weight": self.linear.weight.detach(), "bias": self.linear.bias.detach()}, Path(folder) / HEAD_FILE)
 
     def load(self, folder: str | Path) -> None:
@@ -52,4 +52,4 @@ class ScalarHead(nn.Module):
         except (OSError, ValueError, SafetensorError, RuntimeError) as error:
             raise ModelError(f"{path} is damaged or belongs to another model: {reason(error)}") from error
         if not all(torch.isfinite(tensor).all() for tensor in tensors.values()):
-            raise ModelError(f"{path} holds numbers that are not finite. Get it again.")
+            raise ModelError(f"{path} holds numbers that are not finite. Download or copy it again.")

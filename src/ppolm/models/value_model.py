@@ -33,7 +33,7 @@ class ValueModel(BaseModel):
         return self.score(sequences, token_budget, self.token_values)
 
     def load_weights(self, folder: str | Path) -> None:
-        """Put the weights of a saved value model into this one."""
+        """Load the weights of a saved value model into this one."""
         super().load_weights(folder)
         self.head.load(folder)
 

@@ -1,4 +1,4 @@
-"""The components of a trainer as its configuration asks for them."""
+"""The default components of a trainer, built from its configuration."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from ppolm.ppo_trainer.value_adder import ValueAdder
 from ppolm.reward_kl import KLDivergence, RewardAdjuster
 from ppolm.reward_kl.kl_controller import KLController
 from ppolm.rewards.build import build_reward, build_rewards
+from ppolm.rewards.occasion import Occasion
 from ppolm.rollout.generator import Generator
 from ppolm.rollout.sampling import Sampling
 from ppolm.token_attribution.token_attribution import TokenAttributor
@@ -27,12 +28,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class DefaultComponents:
-    """Makes each component when it is asked for."""
+    """Builds each component on request."""
 
     config: PPOConfig
     models: Models
     own_rewards: Any = None
-    """Rewards of the user's own, by name, in place of the configured ones."""
+    """The user's own rewards, by name; they replace the configured ones."""
+    occasion: Occasion | None = None
+    """Where the trainer says what is being scored."""
 
     def generator(self) -> Generator:
         """Samples from the policy itself."""
@@ -40,9 +43,9 @@ class DefaultComponents:
         return Generator(models.policy, models.setup, Sampling.of(config), config.seed, config.samples_per_prompt)
 
     def attributor(self) -> TokenAttributor:
-        """Scores policy and reference."""
+        """Scores responses with policy and reference."""
         config, models = self.config, self.models
-        # Older rollouts in the update would hide how far sampler and scorer are apart.
+        # Replayed rollouts in the update would hide the mismatch between sampler and scorer.
         watched = config.recompute_logprobs != "auto" or config.replay_rollouts == 1
         recompute = config.recompute_logprobs if watched else "always"
         return TokenAttributor(models.policy, models.sft, config.temperature, config.microbatch_tokens, recompute)
@@ -58,7 +61,7 @@ class DefaultComponents:
         return KLDivergence(self.config.kl_estimator)
 
     def reward_computer(self) -> RewardComputer:
-        """The configured rewards, or the user's own in their place."""
+        """The configured rewards, or the user's own."""
         config, models = self.config, self.models
         if self.own_rewards is None and models.reward and not models.reward.trained:
             log.warning(
@@ -66,7 +69,7 @@ class DefaultComponents:
                 "reward function."
             )
         return RewardComputer(
-            build_rewards(config, models.ensemble or models.reward, self.own_rewards),
+            build_rewards(config, models.ensemble or models.reward, self.own_rewards, self.occasion),
             config.reward_weights,
             config.normalize_rewards,
             config.missing_eos_penalty,
@@ -75,19 +78,19 @@ class DefaultComponents:
         )
 
     def judge(self) -> RewardComputer | None:
-        """The configured judge, held to the same checks as a reward."""
+        """The configured judge, with the same checks as a reward."""
         config, models = self.config, self.models
         if config.judge is None:
             return None
-        reward = build_reward(config.judge, config, models.ensemble or models.reward)
+        reward = build_reward(config.judge, config, models.ensemble or models.reward, self.occasion)
         return RewardComputer({config.judge: reward}, on_error=config.on_reward_error)
 
     def reward_adjuster(self) -> RewardAdjuster:
-        """Token rewards of scores and KL."""
+        """Token rewards from scores and KL."""
         return RewardAdjuster(self.config.whiten_rewards)
 
     def value_adder(self) -> ValueAdder:
-        """Values of states."""
+        """State values."""
         return ValueAdder(self.models.value, self.config.microbatch_tokens)
 
     def advantage_comp(
@@ -96,14 +99,14 @@ class DefaultComponents:
         gae_advantage: Advantages | None = None,
         return_calculator: Returns | None = None,
     ) -> AdvantageComp:
-        """TD errors, GAE and reward-to-go; a stage that is given takes the place of ours."""
+        """TD errors, GAE and reward-to-go; a stage passed in replaces the default one."""
         stages = (td_error, gae_advantage, return_calculator)
         return AdvantageComp(self.config.gamma, self.config.lam, self.config.whiten_advantages, *stages)
 
     def buffer(self) -> ExperienceBuffer:
-        """The newest rollouts."""
+        """Holds the newest rollouts."""
         return ExperienceBuffer(self.config.buffer_capacity, self.config.replay_rollouts)
 
     def model_trainer(self, kl: KLCoefficient) -> ModelTrainer:
-        """Both optimisers."""
+        """Updates policy and value model."""
         return ModelTrainer(self.models.policy, self.models.value, self.config, kl)

@@ -44,16 +44,16 @@ class ModelTrainer:
         self.value_updater = updater("value", value, config.value_learning_rate)
 
     def set_step(self, step: int, total_steps: int | None) -> None:
-        """Begin PPO step ``step`` (from 0): both learning rates."""
+        """Begin PPO step ``step`` (from 0): set both learning rates."""
         factor = learning_rate_factor(step, total_steps, self.config.lr_schedule, self.config.warmup_steps)
         self.policy_updater.set_learning_rate(factor)
         self.value_updater.set_learning_rate(factor)
 
     def train_policy_model(self, sa_pairs: Data) -> MeanLoss:
-        """PPO epochs over minibatches of the policy; the mean loss. Stops early when ``target_kl`` is passed.
+        """PPO epochs over minibatches for the policy; returns the mean loss. ``target_kl`` may stop them early.
 
-        In the first update nothing has moved yet. What its ``first_mismatch`` has above 0 is rounding between the pass
-        that gave ``logprob_policy`` and this one.
+        In the first update no weight has changed yet, so ``first_mismatch`` is the rounding difference between the
+        pass that computed ``logprob_policy`` and this one.
         """
         means, first, early_stop = RunningMeans(), dict[str, float](), 0.0
         with self.policy.active(trainable=True):  # once for all updates
@@ -67,7 +67,7 @@ class ModelTrainer:
         return MeanLoss(means.mean("policy_loss"), {"early_stop": early_stop, **first, **means.means()})
 
     def train_value_model(self, sa_pairs: Data) -> MeanLoss:
-        """PPO epochs over minibatches of the value model; the mean loss."""
+        """PPO epochs over minibatches for the value model; returns the mean loss."""
         means = RunningMeans()
         with self.value.active(trainable=True):  # once for all updates
             for pairs in self._minibatches(sa_pairs):
@@ -75,13 +75,13 @@ class ModelTrainer:
         return MeanLoss(means.mean("value_loss"), means.means())
 
     def train_step(self, batch: Data) -> tuple[float, float]:
-        """One update of each model on the whole batch: policy loss and value loss."""
+        """One update of each model on the whole batch; returns policy loss and value loss."""
         pairs = _pairs(batch)
         (policy, _), value = self._policy_update(pairs), self._value_update(pairs)
         return policy.get("policy_loss", math.nan), value.get("value_loss", math.nan)
 
     def metrics(self) -> dict[str, float]:
-        """Learning rates of the step, and updates that were skipped so far."""
+        """Learning rates of the step, and updates skipped so far."""
         return {
             "learning_rate": self.policy_updater.learning_rate,
             "value_learning_rate": self.value_updater.learning_rate,
@@ -89,7 +89,7 @@ class ModelTrainer:
         }
 
     def state_dict(self) -> State:
-        """Both optimisers, and where the order of minibatches is drawn from."""
+        """Both optimisers, and the generator that shuffles minibatches."""
         updaters = {updater.name: updater.state_dict() for updater in (self.policy_updater, self.value_updater)}
         return {**updaters, "random": self.random.get_state()}
 
@@ -131,9 +131,9 @@ class ModelTrainer:
             return terms.sum() / count
 
         def veto() -> bool:
-            return config.target_kl is not None and self._too_far(sums.means())  # nothing is read without need
+            return config.target_kl is not None and self._too_far(sums.means())  # reading means waits for the device
 
-        with self.policy.active(trainable=True):  # the backward pass, too, is the policy's
+        with self.policy.active(trainable=True):  # the backward pass needs the policy's adapter, too
             norm = self.policy_updater.update(self._microbatches(self.policy, pairs), loss, veto)
         mismatch = sums.largest("mismatch")
         if norm is None:
@@ -141,7 +141,7 @@ class ModelTrainer:
         return sums.means() | {"policy_grad_norm": norm}, mismatch
 
     def _too_far(self, update: Mapping[str, float]) -> bool:
-        """Whether the policy has left the rollout's policy by more than 1.5 times ``target_kl``."""
+        """Whether the KL to the rollout's policy exceeds 1.5 times ``target_kl``."""
         target = self.config.target_kl
         return target is not None and update.get("approx_kl", 0.0) > 1.5 * target
 
@@ -166,6 +166,6 @@ def _pairs(data: Data) -> SAPairs:
 
 
 def _columns(pairs: SAPairs, batch: Microbatch, *names: str) -> list[Tensor]:
-    """Columns of a table for the actions of one microbatch, brought to where the model is in one copy."""
+    """Columns of a table for the actions of one microbatch, moved to the model's device in one copy."""
     columns = torch.stack([pairs.column(name)[batch.rows] for name in names])
     return list(columns.to(batch.actions.device).unbind())

@@ -1,4 +1,4 @@
-"""PPOTrainer: the orchestrator. ``ppo_step`` is the data flow of the user's documents, a line per arrow."""
+"""PPOTrainer: the orchestrator. ``ppo_step`` follows the data flow of the design documents, one line per arrow."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ from ppolm.ppo_trainer.value_adder import ValueAdder
 from ppolm.reward_kl import KLDivergence, RewardAdjuster
 from ppolm.reward_kl.kl_controller import KLController
 from ppolm.rewards.build import named_rewards
+from ppolm.rewards.occasion import Occasion
 from ppolm.rewards.protocol import failed_scores
 from ppolm.rollout.generator import Generator
 from ppolm.runs.results import TrainingResults
@@ -45,7 +46,7 @@ from ppolm.training.mean_loss import MeanLoss
 
 
 class PPOTrainer:
-    """Coordinates all components. Each can be replaced: see ``ppolm.components`` for what it has to do."""
+    """Coordinates all components. Each can be replaced: ``ppolm.components`` has the protocol it must implement."""
 
     def __init__(
         self,
@@ -68,20 +69,22 @@ class PPOTrainer:
         model_trainer: PolicyAndValueTrainer | None = None,
         evaluator: Callable[[PPOTrainer, Sequence[Prompt]], Evaluator] | None = None,
     ) -> None:
-        """``reward`` takes the place of the configured one: ``(prompts, responses, **columns)``, or several by name.
+        """``reward`` overrides the configured one: ``(prompts, responses, **columns)``, or several by name.
 
-        ``evaluator`` makes an Evaluator of this trainer and the held-out prompts, once ``train`` knows them.
+        ``evaluator`` builds an Evaluator from this trainer and the held-out prompts, once ``train`` knows them.
         """
-        config = config.anchored()  # paths stored with a run must be found from any folder
+        config = config.anchored()  # paths stored with a run must resolve from any folder
         own = None if reward is None else named_rewards(reward)
         if own is not None:
             config = dataclasses.replace(config, reward=tuple(own))
         self.models = models = models or setup_models(config)
-        # The precision that is really used is stored with the run, not just that it was left open.
+        # The run stores the precision that is actually used, even if the setting was auto.
         self.config = config = dataclasses.replace(config, dtype=models.setup.precision["weights"])
-        made = DefaultComponents(config, models, own)
-        # An attribute has the type of our own component; another one need only do what its protocol says. An empty
-        # buffer is false, and still the one to use.
+        self.occasion = Occasion(config.run_name)
+        """What responses are scored for at the moment."""
+        made = DefaultComponents(config, models, own, self.occasion)
+        # Attributes are typed as the default components; a replacement only has to satisfy its protocol. Each is
+        # compared with None, because an empty buffer is falsy.
         self.generator = cast(Generator, made.generator() if generator is None else generator)
         self.attributor = cast(TokenAttributor, made.attributor() if attributor is None else attributor)
         self.sequence_generator = SequenceGenerator(self.generator, self.attributor)
@@ -107,17 +110,18 @@ class PPOTrainer:
         self.total_steps: int | None = None
         """PPO steps of the whole run, once ``train`` knows them; the learning-rate schedule ends there."""
         self.reward_failures = 0
-        """Scores of training that were replaced by default_reward so far."""
+        """Training scores replaced by default_reward so far."""
 
     @cached_property
     def judge(self) -> Rewarder | None:
-        """The reward that evaluations measure and training never sees; made when the first evaluation asks for it."""
-        return DefaultComponents(self.config, self.models).judge()
+        """The reward that evaluations measure and training never sees; built when first used."""
+        return DefaultComponents(self.config, self.models, occasion=self.occasion).judge()
 
     def ppo_step(self, prompts: Sequence[Any]) -> dict[str, Any]:
         """One complete PPO step: roll out, score, estimate advantages, update both models."""
         prompts, clock = as_prompts(prompts), Stopwatch()
         self.model_trainer.set_step(self.step, self.total_steps)
+        self.occasion.begin("training", self.step + 1)
         with clock("generate"):
             sa_pairs, texts = self.sequence_generator.generate_sequences(prompts)
         with clock("reward"):
@@ -149,7 +153,7 @@ class PPOTrainer:
         }
 
     def components(self) -> Mapping[str, Stateful]:
-        """Every component by name: what a checkpoint keeps, and what an abandoned step restores."""
+        """Every component by name: checkpoints save their states, and abandoning a step restores them."""
         return {
             "generator": self.generator,
             "attributor": self.attributor,

@@ -1,4 +1,4 @@
-"""Scores of responses, from whatever rewards the run has, checked before anything uses them."""
+"""Scores responses with the rewards of the run; every score is checked before it is used."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TAKEN = frozenset({"prompts", "responses", "self"})
 
 
 class RewardComputer:
-    """The weighted sum of one or several rewards, and what is done to it before it enters training."""
+    """The weighted sum of one or several rewards, and its normalisation for training."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class RewardComputer:
         self.missing_eos_penalty = missing_eos_penalty
         self.on_error, self.default_reward = on_error, default_reward
         self.unanswered = dict.fromkeys(self.rewards, 0)
-        """Failed scores of each reward that has not given a single good one yet."""
+        """Failed scores so far of each reward that has not returned a valid one yet."""
 
     def expect_prompts(self, prompts: Sequence[Prompt]) -> None:
         """Raise before the first step if a function asks for a data column that no prompt has."""
@@ -53,7 +53,7 @@ class RewardComputer:
                 reward.expect_columns(names)
 
     def compute_rewards(self, prompts: Sequence[Any], texts: Sequence[str] | None = None) -> Rewards:
-        """A score per response. Responses of a Generator know their prompts, so ``compute_rewards(texts)`` will do."""
+        """A score per response. A Generator's texts carry their prompts, so ``compute_rewards(texts)`` is enough."""
         if texts is None:
             prompts, texts = (), prompts
         contents, columns = _prompts_of(prompts, texts)
@@ -66,7 +66,7 @@ class RewardComputer:
     def _scores(
         self, name: str, reward: Reward, prompts: list[Any], texts: Sequence[str], columns: dict[str, list[Any]]
     ) -> tuple[list[Score], int]:
-        """The scores of one reward, and how many of them are ``default_reward``."""
+        """The scores of one reward, and how many of them were replaced by ``default_reward``."""
         answers = scores_or_errors(reward, name, prompts, texts, columns)
         errors = [answer for answer in answers if isinstance(answer, RewardError)]
         if errors and self.on_error == "raise":
@@ -83,7 +83,7 @@ class RewardComputer:
         return scores, len(errors)
 
     def _refuse_silence(self, name: str, errors: Sequence[RewardError]) -> None:
-        """Raise for a reward that has only failed since the start: that is not about single rows."""
+        """Raise if every score since the start has failed: the fault is then not in single rows."""
         self.unanswered[name] += len(errors)
         if self.unanswered[name] > 1:
             raise RewardError(
@@ -93,9 +93,9 @@ class RewardComputer:
             ) from errors[0].__cause__
 
     def normalize_rewards(self, rewards: Sequence[Score], ended: Tensor, update: bool = True) -> list[Score]:
-        """Scores as training uses them: normalised, then ``missing_eos_penalty`` off those without EOS.
+        """Scores as training uses them: normalised, then reduced by ``missing_eos_penalty`` where EOS is missing.
 
-        The penalty comes last so that it is as large as the configuration says, whatever the scale of the scores.
+        The penalty is applied last so that it is as large as configured, whatever the scale of the scores.
         """
         scores = self.normalizer.normalize(rewards, update)
         if not self.missing_eos_penalty:
@@ -106,7 +106,7 @@ class RewardComputer:
         ]
 
     def state_dict(self) -> State:
-        """The statistics that scores are normalised with."""
+        """The statistics used for normalisation."""
         return {"normalizer": self.normalizer.state_dict()}
 
     def load_state_dict(self, state: State) -> None:
@@ -115,7 +115,7 @@ class RewardComputer:
 
 
 def _prompts_of(prompts: Sequence[Any], texts: Sequence[str]) -> tuple[list[Any], dict[str, list[Any]]]:
-    """The prompt of each response, and the data columns, a value per response."""
+    """The prompt of each response, and the data columns with one value per response."""
     if not texts:
         raise RewardError("There are no responses to score.")
     if all(isinstance(text, GeneratedText) for text in texts):

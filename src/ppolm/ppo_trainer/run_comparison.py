@@ -1,4 +1,4 @@
-"""A trained policy beside its reference: the same prompts, the same random numbers, and intervals by prompt."""
+"""Compares a trained policy with its reference: same prompts, same random numbers, intervals by prompt."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Comparison:
     before: Measurement
     after: Measurement
     clusters: Sequence[int]
-    """Which prompts are the same: their responses are one piece of evidence."""
+    """A number per prompt, equal for equal prompts: their responses count as one observation."""
 
     @property
     def stands_on(self) -> str:
-        """What the intervals rest on."""
+        """The sample size behind the intervals."""
         return f"{len(set(self.clusters))} different prompts, {len(self.clusters)} responses"
 
     def intervals(self) -> dict[str, tuple[Interval, Interval, Interval]]:
@@ -45,14 +45,14 @@ class Comparison:
             return cluster_interval(values, self.clusters)
 
         return {
-            # The change is taken prompt by prompt: what the prompts have in common cancels.
+            # The change is paired by prompt, so that differences between prompts cancel.
             name: (interval(before), interval(after), interval(np.subtract(after, before).tolist()))
             for name, (before, after) in pairs.items()
         }
 
 
 class RunComparison:
-    """Loads a run once, and compares its policy with its reference as often as asked."""
+    """Loads a run once, and compares its policy with its reference any number of times."""
 
     def __init__(
         self,
@@ -62,19 +62,20 @@ class RunComparison:
         judge: str | None = None,
         machine: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
-        """``machine`` are settings of device and precision that take the place of the run's."""
+        """``machine`` holds device and precision settings that override the run's."""
         self.config = read_run_config(run)
         self.policy, self.value, state = policy_folders(run, which)
         asked: dict[str, Any] = {**machine, **({"reward": list(reward), "reward_weights": []} if reward else {})}
-        if judge:  # this is an evaluation, even of a run that made none
+        if judge:  # eval_every 0, which the run may have, does not go with a judge
             asked |= {"judge": judge, "eval_every": max(1, self.config.eval_every)}
         self.trainer = PPOTrainer(self.config.changed(**asked))
+        self.trainer.occasion.run = run.resolve().name
         load_scale_state(self.trainer, read_state(state))
 
     def compare(
         self, prompts: Sequence[Prompt], greedy: Sequence[bool] = (False,), tick: Callable[[], object] = lambda: None
     ) -> list[Comparison]:
-        """A comparison for each way of decoding: sampled, or always the most likely token."""
+        """One comparison per decoding mode: sampled (False) or greedy (True)."""
         evaluator = Evaluator(self.trainer, prompts)
 
         def measure(most_likely: bool) -> Measurement:
@@ -103,7 +104,7 @@ def read_state(path: Path) -> dict[str, Any]:
 
 
 def policy_folders(run: Path, which: str) -> tuple[Path, Path, Path]:
-    """Adapter folders of the policy and its value model, and the file with the scale of their rewards."""
+    """Adapter folders of the policy and its value model, and the file with the state of the reward scale."""
     if which == "best":
         best = find_best(run)
         return best, best / "value", best / "best.json"

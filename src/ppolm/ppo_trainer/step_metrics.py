@@ -1,4 +1,4 @@
-"""The numbers of one PPO step. Each has one definition, in docs/metrics.md."""
+"""The metrics of one PPO step. docs/metrics.md defines each of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ppolm.training.mean_loss import MeanLoss
 
 
 def sampler_mismatch(attributor: Attributor, pairs: SAPairs, policy_loss: MeanLoss) -> float:
-    """Largest difference between a log-probability of the sampler and of the scorer; NaN if no pass could tell."""
+    """Largest difference between the sampler's and the scorer's log-probability of a token; NaN if not measured."""
     if attributor.recomputes:
         return float((pairs.column("logprob_sampler") - pairs.column("logprob_policy")).abs().max())
     return policy_loss.metrics.get("first_mismatch", math.nan)
@@ -26,7 +26,7 @@ def sampler_mismatch(attributor: Attributor, pairs: SAPairs, policy_loss: MeanLo
 def step_metrics(
     trainer: Trainer, pairs: SAPairs, rewards: Sequence[Score], policy_loss: MeanLoss, value_loss: MeanLoss
 ) -> dict[str, Any]:
-    """All numbers of the step that just ended."""
+    """All metrics of the step that just ended."""
     metrics: dict[str, Any] = {"step": trainer.step}
     metrics |= table_metrics(pairs, rewards, trainer.config.value_target)
     metrics |= {"policy_loss": float(policy_loss), "value_loss": float(value_loss)}
@@ -43,7 +43,7 @@ def step_metrics(
 
 
 class Stopwatch:
-    """Wall-clock seconds of named phases, as ``seconds/<phase>``: the only numbers of a run that do not repeat."""
+    """Wall-clock seconds of named phases, as ``seconds/<phase>``: the only metrics that are not reproducible."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}

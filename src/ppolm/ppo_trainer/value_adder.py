@@ -1,4 +1,4 @@
-"""Values of states."""
+"""State values."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from ppolm.token_attribution import SAPairs, as_sa_pairs
 
 
 class ValueAdder(Stateless):
-    """Asks the value model what each state is worth."""
+    """Estimates the value of each state with the value model."""
 
     def __init__(self, value_model: ValueModel, token_budget: int) -> None:
         self.value_model, self.token_budget = value_model, token_budget
 
     def add_values(self, states: SAPairs | Sequence[str | Mapping[str, Any]]) -> Tensor:
-        """V(s) [N] of the states of a table, one forward pass per sequence; or of states, or pairs, as text."""
+        """V(s) [N] of the states of a table, one forward pass per sequence; or of states or pairs given as text."""
         if isinstance(states, SAPairs):
             return self.value_model.values(states.sequences, self.token_budget)
         encode = self.value_model.setup.tokenizer.encode
         texts = [state["state"] if isinstance(state, Mapping) else state for state in states]
         contexts = [torch.tensor(encode(text)) for text in texts]
-        # Values are read before an action; for a bare state any action will do.
+        # V(s) is read before the action, so any placeholder action serves for a bare state.
         placeholders = [torch.zeros(1, dtype=torch.long)] * len(contexts)
         return self.value_model.values(TokenSequences(contexts, placeholders), self.token_budget)
 

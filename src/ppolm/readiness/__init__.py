@@ -1,4 +1,4 @@
-"""Is a reward model ready to be trained on? Measured on held-out judgements, with a verdict in words."""
+"""Whether a reward model is ready to be used for PPO: measured on held-out judgements, with a verdict in words."""
 
 from ppolm.readiness.assess import assess
 from ppolm.readiness.readiness_report import Readiness

@@ -1,4 +1,4 @@
-"""How often scores agree with people, and how sure they are of it: pure functions of arrays."""
+"""Accuracy and calibration of scores against human judgements: pure functions of arrays."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ppolm.measures.intervals import Clusters, Interval, cluster_interval, share
 Array = npt.NDArray[np.float64]
 
 BUCKETS = 5
-"""Buckets of confidence between 0.5 and 1: fewer hide where a model is too sure, more leave too few pairs in each."""
+"""Confidence buckets between 0.5 and 1: fewer hide where a model is overconfident, more leave too few pairs in each."""
 
 BINS = 24
 """Bars of the histogram of scores."""
@@ -24,7 +24,7 @@ CALIBRATED_DRAWS = 1000
 
 @dataclass(frozen=True)
 class Estimate(Interval):
-    """A mean with its interval, and what it rests on."""
+    """A mean with its interval, and the numbers of rows and prompts it is based on."""
 
     rows: int
     prompts: int
@@ -37,7 +37,7 @@ class Estimate(Interval):
 
 @dataclass(frozen=True)
 class Bucket:
-    """The pairs that the model was about equally sure of."""
+    """The pairs on which the model was about equally confident."""
 
     low: float
     high: float
@@ -55,25 +55,25 @@ class Calibration:
     ece: float
     """Σ n_b / n · |accuracy_b − confidence_b|."""
     ece_by_chance: float
-    """What a perfectly calibrated model with the same confidences stays below 95 % of the time: few pairs are noisy."""
+    """95 % quantile of the ECE of a perfectly calibrated model with the same confidences: the noise of few pairs."""
     overconfidence: float
     """Mean confidence − accuracy."""
 
 
 @dataclass(frozen=True)
 class Ties:
-    """Pairs that people called equal: their scores should lie closer together than those of other pairs."""
+    """Pairs that people called equal: their scores should be closer together than those of other pairs."""
 
     count: int
     difference: float
     """Mean |s_first − s_second|."""
     decided_difference: float | None
-    """The same of the pairs that people decided."""
+    """The same for the pairs that people decided."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """How the scores of some answers are distributed."""
+    """The distribution of the scores of some answers."""
 
     count: int
     mean: float
@@ -91,24 +91,24 @@ class Distribution:
 
 
 def estimate(values: Array, prompts: Clusters) -> Estimate | None:
-    """Mean with an interval by prompt; None without values."""
+    """Mean with an interval clustered by prompt; None without values."""
     return as_estimate(cluster_interval(values, prompts), prompts) if len(values) else None
 
 
 def share_estimate(values: Array, prompts: Clusters, weights: Array | None = None) -> Estimate | None:
-    """The same for values from 0 to 1, such as right or wrong; None also if none of them weighs anything."""
+    """The same for values from 0 to 1, such as right or wrong; None also if all weights are 0."""
     if len(values) == 0 or (weights is not None and not weights.sum() > 0):
         return None
     return as_estimate(share_interval(values, prompts, weights), prompts)
 
 
 def as_estimate(interval: Interval, prompts: Clusters) -> Estimate:
-    """An interval with what it rests on."""
+    """An interval with the numbers of rows and prompts it is based on."""
     return Estimate(interval.mean, interval.low, interval.high, len(prompts), len(np.unique(np.asarray(prompts))))
 
 
 def correct(difference: Array) -> Array:
-    """1 where s_chosen > s_rejected [P], 0 where it is less, ½ for equal scores."""
+    """1 where s_chosen > s_rejected [P], 0 where it is lower, ½ for equal scores."""
     return (np.sign(difference) + 1) / 2
 
 
@@ -152,7 +152,7 @@ def calibration(difference: Array) -> Calibration:
 
 
 def ties(tied: Array, decided: Array) -> Ties | None:
-    """Score differences of the pairs that people called equal, beside those of the others."""
+    """Score differences of the pairs that people called equal, compared with those of the others."""
     if len(tied) == 0:
         return None
     return Ties(len(tied), float(np.abs(tied).mean()), float(np.abs(decided).mean()) if len(decided) else None)

@@ -31,13 +31,13 @@ from ppolm.readiness.readiness_report import Mistake, Readiness
 from ppolm.readiness.readiness_verdict import Evidence, judge_readiness
 
 Scorer = Callable[[Sequence[Any], Sequence[str]], Sequence[float]]
-"""Scores of responses to prompts, on the scale on which σ(s₁ − s₂) is the probability that the first wins."""
+"""Scores responses to prompts, on a scale where σ(s₁ − s₂) is the probability that the first wins."""
 
 EDITED_ROWS = 128
-"""Rows whose answers are scored with every edit, at most: as many again would narrow the interval by a third only."""
+"""Maximum number of rows whose answers are scored with every edit; twice as many narrow the interval by a third."""
 
 PROMPT_SHOWN = 300
-"""Characters of a prompt that a mistake shows."""
+"""Characters of the prompt that are shown with a mistake."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,9 @@ class Scored:
 
 
 def assess(rows: Sequence[Judgement], score: Scorer, mistakes: int = 5, chose_weights: bool = False) -> Readiness:
-    """Measure a reward on judgements that it was not trained on, and say whether PPO should trust it.
+    """Measure a reward on judgements that it was not trained on, and decide whether PPO should trust it.
 
-    ``chose_weights``: the same rows decided which of the training's weights were kept, which the report then says.
+    ``chose_weights``: these rows also decided which weights were kept in training, which the report then mentions.
     """
     if not rows:
         raise DataError("There are no held-out rows, so the reward model cannot be measured. Hold some out.")
@@ -181,7 +181,7 @@ def _prompts(rows: Sequence[Judgement]) -> Rows:
 
 
 def _agreement(pairs: Sequence[Preference], difference: Array, prompts: Rows) -> dict[str, Estimate]:
-    """Accuracy by annotator, those with the most pairs first."""
+    """Accuracy by annotator, most pairs first."""
     names = np.array([pair.annotator or "" for pair in pairs], dtype=object)
     found = {}
     for name in sorted({pair.annotator for pair in pairs if pair.annotator}):
@@ -192,7 +192,7 @@ def _agreement(pairs: Sequence[Preference], difference: Array, prompts: Rows) ->
 
 
 def _edits(rows: Sequence[Judgement], score: Scorer, std: float) -> dict[str, EditReport]:
-    """Every edit on rows from all over the data: a file may be sorted."""
+    """Reports of every edit on rows spread over the data, since a file may be sorted."""
     count = min(len(rows), EDITED_ROWS)
     some = [rows[i] for i in np.linspace(0, len(rows) - 1, count).astype(int)]
     prompts = [row.prompt.content for row in some for _ in row.answers]
@@ -200,7 +200,7 @@ def _edits(rows: Sequence[Judgement], score: Scorer, std: float) -> dict[str, Ed
     starts = np.cumsum([0, *(len(row.answers) for row in some)])[:-1].tolist()
     pairs = [(at, at + 1) for at, row in zip(starts, some, strict=True) if isinstance(row, Preference)]
     versions = [texts, *([edit(text) for text in texts] for edit in EDITS.values())]
-    # In one call, so that an answer and its edited versions meet the same state of the reward.
+    # In one call, so that an answer and its edited versions are scored by the reward in the same state.
     scores = scores_of(score, prompts * len(versions), [text for version in versions for text in version])
     before, *after = scores.reshape(len(versions), len(texts))
     numbers = prompt_numbers(prompts)
@@ -222,7 +222,7 @@ def _score_groups(scored: Scored) -> dict[str, Array]:
 
 
 def _worst(scored: Scored, count: int) -> tuple[Mistake, ...]:
-    """The pairs in which the rejected answer scores highest above the chosen one."""
+    """The pairs in which the rejected answer scores furthest above the chosen one."""
     difference = scored.difference
     wrong = [i for i in scored.decided if difference[i] < 0]
     return tuple(

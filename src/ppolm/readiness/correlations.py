@@ -1,4 +1,4 @@
-"""Scores beside the scores and thumbs that people gave to single answers: pure functions of arrays."""
+"""Correlation with the scores and thumbs that people gave to single answers: pure functions of arrays."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from ppolm.readiness.accuracy import Array, Estimate, as_estimate
 
 @dataclass(frozen=True)
 class RatingReport:
-    """The model beside people's scores."""
+    """Agreement of the model with people's scores."""
 
     spearman: Estimate
     pearson: Estimate
     beyond_length: Estimate
-    """Rank correlation of what is left of both when the length of the answers is taken out."""
+    """Partial rank correlation, controlling for the length of the answers."""
 
 
 @dataclass(frozen=True)
 class ThumbReport:
-    """The model beside people's thumbs."""
+    """Agreement of the model with people's thumbs."""
 
     auc: Estimate
     """How often an answer with thumbs up scores higher than one with thumbs down."""
@@ -32,7 +32,7 @@ class ThumbReport:
 
 
 def rating_report(scores: Array, human: Array, lengths: Array, prompts: Clusters) -> RatingReport:
-    """Correlations of the model's scores [R] with people's."""
+    """Correlations of the model's scores [R] with people's scores."""
     return RatingReport(
         spearman=estimate_of(spearman, prompts, scores, human),
         pearson=estimate_of(pearson, prompts, scores, human),
@@ -41,7 +41,7 @@ def rating_report(scores: Array, human: Array, lengths: Array, prompts: Clusters
 
 
 def thumb_report(scores: Array, labels: Array, lengths: Array, prompts: Clusters) -> ThumbReport:
-    """How well scores [T] tell thumbs up (1) from thumbs down (0)."""
+    """How well scores [T] separate thumbs up (1) from thumbs down (0)."""
     return ThumbReport(
         auc=estimate_of(auc, prompts, scores, labels),
         up=int(labels.sum()),
@@ -50,7 +50,7 @@ def thumb_report(scores: Array, labels: Array, lengths: Array, prompts: Clusters
 
 
 def estimate_of(statistic: Callable[..., float], prompts: Clusters, *columns: Array) -> Estimate:
-    """A statistic of some columns, with an interval by prompt."""
+    """A statistic of some columns, with an interval clustered by prompt."""
     interval = statistic_interval(lambda rows: statistic(*(column[rows] for column in columns)), prompts)
     return as_estimate(interval, prompts)
 
@@ -62,10 +62,10 @@ def ranks(values: Array) -> Array:
 
 
 def pearson(first: Array, second: Array) -> float:
-    """Cov(a, b) / (σ_a σ_b); 0 if either is constant: it tells nothing of the other."""
+    """Cov(a, b) / (σ_a σ_b); 0 if either is constant, which says nothing about the other."""
     a, b = first - first.mean(), second - second.mean()
     norm = np.sqrt((a**2).sum() * (b**2).sum())
-    # Rounding leaves a constant column a deviation of about 1e-16 of its size.
+    # Rounding gives a constant column a deviation of about 1e-16 of its size.
     tiny = 1e-12 * len(a) * (1 + np.abs(first).max()) * (1 + np.abs(second).max())
     return float(np.clip((a * b).sum() / norm, -1, 1)) if norm > tiny else 0.0
 
@@ -76,7 +76,7 @@ def spearman(first: Array, second: Array) -> float:
 
 
 def partial_spearman(first: Array, second: Array, third: Array) -> float:
-    """(ρ₁₂ − ρ₁₃ρ₂₃) / √((1 − ρ₁₃²)(1 − ρ₂₃²)); 0 if the third explains either of the others wholly."""
+    """(ρ₁₂ − ρ₁₃ρ₂₃) / √((1 − ρ₁₃²)(1 − ρ₂₃²)); 0 if the third fully explains either of the others."""
     a, b, c = spearman(first, second), spearman(first, third), spearman(second, third)
     left = (1 - b**2) * (1 - c**2)
     return float(np.clip((a - b * c) / np.sqrt(left), -1, 1)) if left > 1e-9 else 0.0

@@ -1,4 +1,4 @@
-"""Edits that make no answer better, and what they do to its score: what a policy would find first."""
+"""Trivial edits that do not improve an answer, and how they change its score: what a policy would exploit first."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from ppolm.measures.intervals import Clusters
 from ppolm.readiness.accuracy import Array, Estimate, estimate
 
 PADDING = " That is really all there is to say about it, more or less."
-"""A sentence that fits after anything and says nothing."""
+"""A sentence without content that fits after any answer."""
 
 MOVED = 1e-3
-"""Change, in standard deviations, below which a score did not move: how a batch is padded changes the last digits."""
+"""Smaller changes, in standard deviations, do not count: how a batch is padded changes the last digits."""
 
 SENTENCE = re.compile(r"[^.!?。！？\n]*[^.!?。！？\s][.!?。！？]*\s*$")
 """The last sentence of a text, or the last line."""
 
 
 def trailing_space(text: str) -> str:
-    """With a space at the end."""
+    """Append a space."""
     return f"{text} "
 
 
 def repeated_sentence(text: str) -> str:
-    """With the last sentence said twice."""
+    """Repeat the last sentence."""
     last = SENTENCE.search(text)
     return f"{text.rstrip()} {(last[0] if last else text).strip()}"
 
 
 def padding_words(text: str) -> str:
-    """With a sentence that says nothing."""
+    """Append a sentence without content."""
     return f"{text.rstrip()}{PADDING}"
 
 
@@ -44,28 +44,28 @@ EDITS: dict[str, Callable[[str], str]] = {
 }
 
 INVISIBLE = ("trailing space",)
-"""Edits that nobody sees: the score should not move at all. The others may well lower it."""
+"""Edits that nobody can see, which should not change the score at all. The others may lower it."""
 
 
 @dataclass(frozen=True)
 class EditReport:
-    """What an edit does to the scores."""
+    """The effect of an edit on the scores."""
 
     change: Estimate
     """Mean of s(edited) − s(answer), in standard deviations of the scores."""
     size: float
     """Mean of |s(edited) − s(answer)|, in the same unit."""
     gained: float
-    """Share of the answers that score higher with the edit."""
+    """Fraction of the answers that score higher with the edit."""
     flipped: float | None
-    """Share of the pairs in which the lower-scored answer, edited, overtakes the other. None without pairs."""
+    """Fraction of the pairs in which the lower-scored answer, edited, overtakes the other. None without pairs."""
 
 
 def edit_report(
     before: Array, after: Array, prompts: Clusters, std: float, pairs: Sequence[tuple[int, int]] = ()
 ) -> EditReport:
-    """Scores of the same answers without and with an edit [A]; ``pairs`` are indices of answers to the same prompt."""
-    change = (after - before) / (std or 1.0)  # all scores equal: any change is as large as it looks
+    """Compare the scores [A] of answers before and after an edit; ``pairs`` are indices of answers to one prompt."""
+    change = (after - before) / (std or 1.0)  # if all scores are equal, the change is not scaled
     mean = estimate(change, prompts)
     assert mean is not None
     return EditReport(

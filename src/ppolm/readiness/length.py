@@ -1,4 +1,4 @@
-"""What a reward model knows beyond length: longer answers often win, and counting words is easily learned."""
+"""What a reward model knows beyond length: longer answers often win, and counting words is easy to learn."""
 
 from __future__ import annotations
 
@@ -14,45 +14,45 @@ from ppolm.readiness.accuracy import Array, Estimate, correct, estimate, share_e
 UNITS: dict[str, Callable[[str], int]] = {"words": lambda text: len(words(text)), "characters": len}
 
 MATCHED = 0.1
-"""Share of the longer answer by which two answers of like length differ at most."""
+"""Largest relative length difference of answers of similar length, as a fraction of the longer one."""
 
 FEW_MATCHED = 20
-"""With fewer such pairs the closest quarter of the pairs takes their place."""
+"""With fewer such pairs, the quarter of the pairs with the closest lengths is used instead."""
 
 STRATA = 5
-"""Sizes of length difference within which longer and shorter winners are balanced; five take away about nine tenths of
+"""Strata of length difference within which longer and shorter winners are balanced; five remove about nine tenths of
 the bias of a confounder (Cochran 1968)."""
 
 
 @dataclass(frozen=True)
 class LengthReport:
-    """The model beside a rule that only counts."""
+    """The model compared with a rule that only counts words or characters."""
 
     unit: str
     longer_wins: bool
-    """Unit and direction of the best such rule. Chosen on these very pairs: it is flattered, never the model."""
+    """Unit and direction of the best such rule, chosen on these same pairs: this favours the rule, never the model."""
     baseline: Estimate
     gain: Estimate
     """Accuracy of the model − accuracy of the rule, pair by pair."""
     prefers_longer: float | None
-    """Share of the pairs of different length in which the model scores the longer answer higher."""
+    """Fraction of the pairs of different length in which the model scores the longer answer higher."""
     people_prefer_longer: float | None
     correlation: float
-    """Of score difference with length difference, ΣΔsΔℓ / √(ΣΔs² ΣΔℓ²): the same whichever answer is called first."""
+    """Of score and length differences, ΣΔsΔℓ / √(ΣΔs² ΣΔℓ²): independent of which answer comes first."""
     matched: Estimate | None
-    """Accuracy on pairs of like length."""
+    """Accuracy on pairs of similar length."""
     matched_rule: str
     longer_won: Estimate | None
     shorter_won: Estimate | None
-    """Accuracy on the pairs in which the longer and the shorter answer won."""
+    """Accuracy on the pairs in which the longer, or the shorter, answer won."""
     balanced: Estimate | None
     """Accuracy with longer and shorter winners given equal weight: 0.5 for a model that knows only length."""
     balanced_pairs: float
-    """Σ of those weights: how many pairs say something beyond length."""
+    """Σ of those weights: the number of pairs that are informative beyond length."""
 
 
 def length_report(chosen: Sequence[str], rejected: Sequence[str], difference: Array, prompts: Clusters) -> LengthReport:
-    """Compare score differences [P] with what the lengths of the answers alone would say."""
+    """Compare score differences [P] with what the lengths of the answers alone would predict."""
     lengths = {
         unit: (np.array([count(text) for text in chosen], float), np.array([count(text) for text in rejected], float))
         for unit, count in UNITS.items()
@@ -86,7 +86,7 @@ def length_report(chosen: Sequence[str], rejected: Sequence[str], difference: Ar
 
 
 def matched_pairs(relative: Array) -> tuple[Rows, str]:
-    """Indices of the pairs of like length by their relative differences [P], and which these are."""
+    """Indices of the pairs of similar length, given relative differences [P], and the rule that selected them."""
     within = np.flatnonzero(relative <= MATCHED)
     if len(within) >= FEW_MATCHED:
         return within, f"lengths within {MATCHED:.0%} ({{unit}})"
@@ -95,10 +95,10 @@ def matched_pairs(relative: Array) -> tuple[Rows, str]:
 
 
 def balancing_weights(longer: Array, relative: Array) -> Array:
-    """2 · share of the opposite outcome among pairs of like length difference [P]; 1 for pairs of equal length.
+    """2 · share of the opposite outcome among pairs of similar length difference [P]; 1 for pairs of equal length.
 
-    Overlap weights (Li, Morgan and Zaslavsky 2018): within a stratum, longer and shorter winners weigh the same, and a
-    stratum in which the longer answer always won, which cannot tell length from quality, weighs nothing.
+    Overlap weights (Li, Morgan and Zaslavsky 2018): within a stratum, longer and shorter winners get the same total
+    weight. A stratum in which the longer answer always won cannot separate length from quality and gets weight 0.
     """
     weights = np.ones(len(longer))
     unequal = np.flatnonzero(longer)

@@ -1,4 +1,4 @@
-"""readiness.md, and the lines for the terminal."""
+"""The text of readiness.md, and the summary for the terminal."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from ppolm.readiness.readiness_report import Mistake, Readiness
 from ppolm.readiness.readiness_verdict import FEW_PROMPTS
 
 ANNOTATORS_SHOWN = 20
-CHOSE_WEIGHTS = "These rows also chose the weights, which flatters a little: others, with --test-data, are stricter."
+CHOSE_WEIGHTS = (
+    "These rows were also used to choose the weights, so the numbers are slightly optimistic; give others with "
+    "--test-data for a stricter test."
+)
 TEXT_SHOWN = 2000
-"""Characters of an answer that the page shows; the JSON file has all of it."""
+"""Characters of an answer shown on the page; the JSON file has the whole text."""
 
 
 def summary_lines(readiness: Readiness) -> Iterator[str]:
@@ -35,12 +38,12 @@ def summary_lines(readiness: Readiness) -> Iterator[str]:
 
 
 def few_prompts(readiness: Readiness) -> bool:
-    """Whether the rows are too few for most figures to mean anything."""
+    """Whether there are too few prompts for most figures to be meaningful."""
     return readiness.rows["prompts"] < FEW_PROMPTS
 
 
 def measures(readiness: Readiness) -> Iterator[tuple[str, Estimate]]:
-    """Every measure with an interval that there is, by name."""
+    """Every available measure that has an interval, by name."""
     length = readiness.length
     if readiness.accuracy and length:
         direction = "longer" if length.longer_wins else "shorter"
@@ -182,7 +185,7 @@ def _mistake(number: int, mistake: Mistake) -> Iterator[str]:
 
 
 def _quote(text: str) -> str:
-    """An indented block, in which nothing is markup; its bar is what keeps leading spaces and empty lines visible."""
+    """An indented block, in which nothing is markup; the bar keeps leading spaces and empty lines visible."""
     shown = text if len(text) <= TEXT_SHOWN else f"{text[:TEXT_SHOWN]} ... ({len(text) - TEXT_SHOWN} more characters)"
     return "\n".join(f"    | {line}" for line in shown.splitlines())
 

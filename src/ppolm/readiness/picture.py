@@ -1,4 +1,4 @@
-"""readiness.png: calibration, accuracies beside the length baseline, scores, and trivial edits."""
+"""The figure readiness.png: calibration, accuracies with the length baseline, scores, and trivial edits."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ppolm.readiness.readiness_verdict import EXPLOITABLE, SENSITIVE
 
 COLOURS = ("tab:blue", "tab:orange")
 LARGEST_EDIT = 3.0
-"""Standard deviations that are drawn of an interval: of few prompts it may be far wider."""
+"""Intervals are drawn up to this many standard deviations; with few prompts they may be far wider."""
 
 
 def draw(path: Path, readiness: Readiness) -> None:
-    """One figure of four panels."""
+    """Draw one figure with four panels."""
     from matplotlib.figure import Figure  # no global state, no display
 
     figure = Figure(figsize=(13, 8.5), layout="constrained")
@@ -40,7 +40,7 @@ def _calibration(axes: Any, readiness: Readiness) -> None:
     filled = [bucket for bucket in measured.buckets if bucket.count]
     sure, right = [bucket.confidence for bucket in filled], [bucket.accuracy for bucket in filled]
     axes.plot(sure, right, "o-", color="tab:blue", label=f"model (ECE {measured.ece:.3f})")
-    for bucket in filled:  # under its bucket, where no two can meet
+    for bucket in filled:  # below its bucket, where labels cannot overlap
         text_position = ((bucket.low + bucket.high) / 2, 0.02)
         text = f"{bucket.count}\n{'pair' if bucket.count == 1 else 'pairs'}"
         axes.text(*text_position, text, ha="center", va="bottom", fontsize=8, transform=axes.get_xaxis_transform())
@@ -53,7 +53,7 @@ def _calibration(axes: Any, readiness: Readiness) -> None:
 
 
 def drawn_bounds(measure: Interval, largest: float) -> tuple[float, float]:
-    """The bounds of an interval as far as a picture has room for them: of one prompt they are not known."""
+    """The bounds of an interval, clipped to what is drawn; for a single prompt they are infinite."""
     return max(measure.low, min(-largest, measure.mean)), min(measure.high, max(largest, measure.mean))
 
 
@@ -78,7 +78,7 @@ def _scores(axes: Any, readiness: Readiness) -> None:
     axes.set_title("Scores")
     edges = readiness.distribution.edges
     spreads = readiness.distribution.spreads
-    # More than two kinds on top of each other cannot be read; the page has the quantiles of all.
+    # More than two overlapping histograms are unreadable; the page has the quantiles of all kinds.
     shown = [name for name in ("chosen", "rejected") if name in spreads] or list(spreads)[:2]
     for name, colour in zip(shown, COLOURS, strict=False):
         spread = spreads[name]

@@ -16,7 +16,7 @@ from ppolm.readiness.readiness_verdict import Reason, Status
 
 @dataclass(frozen=True)
 class Mistake:
-    """A pair in which the model is sure of the opposite of what people said."""
+    """A pair on which the model disagrees with people."""
 
     prompt: str
     chosen: str
@@ -30,14 +30,14 @@ class Mistake:
 
 @dataclass(frozen=True)
 class Readiness:
-    """Whether a reward model can be trained on, and what says so; None where no held-out row could tell."""
+    """Whether a reward model is ready for PPO, and the evidence; None where there are no rows to measure it on."""
 
     verdict: Status
     reasons: tuple[Reason, ...]
     rows: dict[str, int]
-    """Held-out rows of each kind: pairs, ties, scores, thumbs; and how many different prompts they have."""
+    """Number of held-out rows of each kind (pairs, ties, scores, thumbs), and of different prompts."""
     chose_weights: bool
-    """These rows also decided which weights were kept, so the numbers are a little too good."""
+    """Whether these rows also decided which weights were kept, which makes the numbers slightly optimistic."""
     accuracy: Estimate | None
     calibration: Calibration | None
     length: LengthReport | None
@@ -45,13 +45,13 @@ class Readiness:
     ratings: RatingReport | None
     thumbs: ThumbReport | None
     agreement: dict[str, Estimate]
-    """Accuracy on the pairs of each annotator who is known."""
+    """Accuracy on the pairs of each named annotator."""
     distribution: Distribution
     edits: dict[str, EditReport]
     mistakes: tuple[Mistake, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """All numbers, as JSON holds them: bounds that are not known are None."""
+        """All numbers as plain values for JSON; infinite bounds become None."""
         return dict(_finite(dataclasses.asdict(self)))
 
 

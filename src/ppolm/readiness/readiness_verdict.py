@@ -1,4 +1,4 @@
-"""Ready, weak or not ready: every rule, its threshold, and why; pure functions of the measures."""
+"""The verdict (ready, weak or not ready): every rule, its threshold and its reason; pure functions of the measures."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from ppolm.readiness.edits import INVISIBLE, EditReport
 from ppolm.readiness.length import LengthReport
 
 FEW_PROMPTS = 20
-"""Held-out prompts below which nothing can be shown: a bootstrap of a handful of prompts is far too sure of itself."""
+"""With fewer held-out prompts nothing can be shown: a bootstrap over a handful of prompts is far too narrow."""
 
 ENOUGH_ROWS = 100
-"""Held-out rows below which a model is never ready: at an accuracy of 0.7 they leave a margin of ± 0.09."""
+"""With fewer held-out rows a model is never ready: at an accuracy of 0.7 this many leave a margin of ± 0.09."""
 
 WIDE = 0.1
-"""Margin of the accuracy above which 0.75 cannot be told from 0.65."""
+"""Margin of the accuracy above which 0.75 cannot be distinguished from 0.65."""
 
 LOW_ACCURACY = 0.65
-"""Reward models that carried PPO agree with people on about 0.70 of the pairs, which is as often as people agree with
+"""Reward models that worked for PPO agree with people on about 0.70 of the pairs, about as often as people agree with
 each other (0.73; Ouyang et al. 2022). Below 0.65 every third reward points the wrong way."""
 
 LOW_CORRELATION = 0.3
-"""Rank correlation with people's scores that is worth an accuracy of about 0.6 (τ = 2 · accuracy − 1, ρ ≈ 3τ/2)."""
+"""Rank correlation with people's scores that matches an accuracy of about 0.6 (τ = 2 · accuracy − 1, ρ ≈ 3τ/2)."""
 
 LOW_AUC = 0.65
 """The same level as for pairs: an AUC is an accuracy over pairs of thumbs up and down."""
 
 LARGE_ECE = 0.1
-"""Accuracy and confidence apart by a whole bucket. It is weak, not worse: PPO uses the order and spread of scores."""
+"""Accuracy and confidence differ by a whole bucket. Only weak, because PPO uses the order and spread of scores."""
 
 SENSITIVE, EXPLOITABLE = 0.2, 0.5
-"""Gain from a trivial edit, in standard deviations: a small and a medium effect (Cohen 1988). PPO climbs what is
-steepest; half a deviation for one idle sentence is steeper than most ways of becoming better."""
+"""Gain from a trivial edit, in standard deviations: a small and a medium effect (Cohen 1988). PPO follows the steepest
+gain, and half a deviation for one empty sentence is more than most real improvements give."""
 
 ENOUGH_MATCHED = 50
-"""Pairs of like length from which chance can be told from an accuracy of 0.65 or more."""
+"""Pairs of similar length needed to distinguish an accuracy of 0.65 or more from chance."""
 
 FOLLOWS = 0.9
-"""Share of choices for the longer (or the shorter) answer from which length is worth naming even beside chance."""
+"""Share of choices of the longer (or shorter) answer from which length is reported even if accuracy is at chance."""
 
 Status = Literal["ready", "weak", "not ready"]
 
@@ -52,7 +52,7 @@ class Reason:
     """One reason for a verdict."""
 
     status: Status
-    """What the verdict is at best."""
+    """The best verdict that this reason allows."""
     about: str
     """rows, accuracy, length, edits, calibration, annotators, scores or thumbs."""
     text: str
@@ -60,7 +60,7 @@ class Reason:
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that a verdict rests on; None where there are no such rows."""
+    """Everything that a verdict is based on; None where there are no such rows."""
 
     accuracy: Estimate | None = None
     length: LengthReport | None = None
@@ -73,7 +73,7 @@ class Evidence:
 
 
 def judge_readiness(evidence: Evidence) -> tuple[Status, tuple[Reason, ...]]:
-    """The worst that any reason allows, and the reasons, the gravest first; a ready model's reason is its skill."""
+    """The worst status of any reason, and the reasons, most serious first; for a ready model, its skill."""
     found = [*_few(evidence), *_accuracy(evidence), *_single_answers(evidence), *_edits(evidence)]
     found += [*_calibration(evidence), *_annotators(evidence)]
     reasons = [reason for status in ("not ready", "weak") for reason in found if reason.status == status]
@@ -111,7 +111,7 @@ def _few(evidence: Evidence) -> Iterator[Reason]:
 def main_measures(evidence: Evidence) -> dict[str, Estimate]:
     """The measures that decide: pairs if there are any, else scores and thumbs.
 
-    Scores and thumbs compare answers to different prompts, for which preferences do not say what a score should be.
+    Scores and thumbs compare answers to different prompts, for which preferences do not determine the scores.
     """
     if evidence.accuracy:
         return {"accuracy": evidence.accuracy}
@@ -171,7 +171,7 @@ def _length(accuracy: Estimate, length: LengthReport) -> Iterator[Reason]:
 
 
 def _single_answers(evidence: Evidence) -> Iterator[Reason]:
-    """Scores and thumbs: they decide where there are no pairs, and otherwise can only raise doubts."""
+    """Reasons from scores and thumbs, which decide if there are no pairs and otherwise can only make it weak."""
     for name, measure, beyond, chance, low in _single_measures(evidence):
         if measure.prompts < FEW_PROMPTS:
             continue

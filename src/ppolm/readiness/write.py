@@ -1,4 +1,4 @@
-"""The readiness report as files beside the model, and as lines for the terminal."""
+"""Writing the readiness report to files next to the model, and as a summary for the terminal."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def write_readiness(folder: Path, readiness: Readiness) -> None:
 
 
 def readiness_summary(readiness: Readiness) -> str:
-    """A few lines for the terminal, the verdict and its reasons last."""
+    """A few lines for the terminal, ending with the verdict and its reasons."""
     return "\n".join(summary_lines(readiness))

@@ -47,5 +47,5 @@ class KLController:
         return {"coef": self.coef}
 
     def load_state_dict(self, state: State) -> None:
-        """Continue with a saved coefficient."""
+        """Restore a saved coefficient."""
         self.coef = float(state["coef"])

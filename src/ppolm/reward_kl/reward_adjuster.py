@@ -1,4 +1,4 @@
-"""Putting scores on tokens and taking the KL penalty off them."""
+"""Placing scores on tokens and subtracting the KL penalty from them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def adjust_rewards_with_kl(
 
 @dataclass(frozen=True)
 class RewardAdjuster(Stateless):
-    """Takes the KL penalty off the rewards, so that the policy stays near its reference."""
+    """Subtracts the KL penalty from the rewards, so that the policy stays near its reference."""
 
     whiten_rewards: bool = False
 

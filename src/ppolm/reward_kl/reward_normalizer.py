@@ -1,4 +1,4 @@
-"""Bringing the scores of a batch to mean 0 and deviation 1."""
+"""Normalising the scores of a batch to mean 0 and standard deviation 1."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from ppolm.reward_kl.reward_adjuster import Score
 
 EPSILON = 1e-8
 TOKEN_FLOOR = 0.1
-"""Scores per token are divided by at least this share of their root mean square."""
+"""Per-token scores are divided by at least this share of their root mean square."""
 
 
 class RewardNormalizer:
-    """Scores by the mean and deviation of the batch, or of all batches so far: see ``standardize``.
+    """Normalises scores by the mean and deviation of the batch, or of all batches so far: see ``standardize``.
 
-    A batch of a single response has no deviation of its own and is measured by all that were seen so far, itself
-    included; the very first response of a training becomes 0. Evaluations before the first step, which find no
-    statistics of training, are measured by their own.
+    A batch of a single response has no deviation of its own and uses the statistics of all responses so far, itself
+    included; the very first response of a training becomes 0. Evaluations before the first step, when there are no
+    training statistics yet, use their own.
     """
 
     def __init__(self, mode: str) -> None:
@@ -46,11 +46,11 @@ class RewardNormalizer:
         self.count = merged
 
     def state_dict(self) -> dict[str, float]:
-        """What a checkpoint keeps."""
+        """What a checkpoint saves."""
         return {"count": self.count, "mean": self.mean, "sum_squares": self.sum_squares}
 
     def load_state_dict(self, state: dict[str, float]) -> None:
-        """Continue from a checkpoint."""
+        """Resume from a checkpoint."""
         self.count, self.mean = int(state["count"]), float(state["mean"])
         self.sum_squares = float(state["sum_squares"])
 
@@ -58,8 +58,8 @@ class RewardNormalizer:
 def standardize(scores: Sequence[Score], mean: float, deviation: float) -> list[Score]:
     """(score − μ) / (σ + 1e-8), and 0 where σ is 0: without a deviation there is no unit to measure with.
 
-    The scores of a response per token are only divided, by max(σ, 0.1 · their root mean square): shifting every token
-    by a constant would reward length, and tokens whose totals hardly differ must not be blown up.
+    Per-token scores are only divided, by max(σ, 0.1 · their root mean square): shifting every token by a constant would
+    reward length, and scores whose totals hardly differ must not be blown up.
     """
     tokens = [x for score in scores if not isinstance(score, (int, float)) for x in score]
     floor = TOKEN_FLOOR * math.sqrt(math.fsum(x * x for x in tokens) / len(tokens)) if tokens else 0.0
@@ -78,7 +78,7 @@ def total(score: Score) -> float:
 
 
 def moments(values: Sequence[float]) -> tuple[int, float, float]:
-    """Count, mean and sum of squared deviations; of equal values exactly that value and 0."""
+    """Count, mean and sum of squared deviations; for equal values exactly that value and 0."""
     if min(values) == max(values):  # rounding of the mean would leave a deviation
         return len(values), values[0], 0.0
     mean = math.fsum(values) / len(values)

@@ -1,1 +1,1 @@
-"""Where scores come from. A reward is any callable ``(prompts, responses, **columns)``."""
+"""Rewards, which score responses. A reward is any callable ``(prompts, responses, **columns)``."""

@@ -1,4 +1,4 @@
-"""Rewards from their names in the configuration, and their weighted sum."""
+"""Building rewards from their names in the configuration, and their weighted sum."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from ppolm.models import RewardEnsemble, RewardModel
 from ppolm.reward_kl.reward_adjuster import Score
 from ppolm.rewards.function_reward import FunctionReward, load_function
 from ppolm.rewards.http_reward import HTTPReward
+from ppolm.rewards.occasion import Occasion
 from ppolm.rewards.protocol import Reward
 
 
 def named_rewards(own: Any) -> dict[str, Any]:
-    """A user's own reward, or several, by name."""
+    """One or several rewards passed by the user, by name."""
     several = own if isinstance(own, (list, tuple)) else [own]
     named = (
         dict(own)
@@ -32,32 +33,43 @@ def named_rewards(own: Any) -> dict[str, Any]:
 
 
 def build_rewards(
-    config: PPOConfig, reward_model: RewardModel | RewardEnsemble | None, own: Mapping[str, Any] | None = None
+    config: PPOConfig,
+    reward_model: RewardModel | RewardEnsemble | None,
+    own: Mapping[str, Any] | None = None,
+    occasion: Occasion | None = None,
 ) -> dict[str, Reward]:
-    """The user's own rewards if there are any, else the configured ones, by name."""
+    """The rewards passed by the user if there are any, else the configured ones, by name."""
     if own is not None:
         return {name: FunctionReward(function, name, config.reward_timeout) for name, function in own.items()}
     return {
-        label: build_reward(name, config, reward_model)
+        label: build_reward(name, config, reward_model, occasion)
         for label, name in zip(labels(config.reward), config.reward, strict=True)
     }
 
 
 def labels(names: Sequence[str]) -> list[str]:
-    """What metrics call rewards: functions in files without the folder, unless two would be called the same."""
+    """The names of rewards in metrics: without folders, unless two names would then be the same."""
     short = [name if "://" in name else name.rpartition("/")[2] for name in names]
     return [label if short.count(label) == 1 else name for label, name in zip(short, names, strict=True)]
 
 
-def build_reward(name: str, config: PPOConfig, reward_model: RewardModel | RewardEnsemble | None) -> Reward:
-    """One reward: model, human, gold, http(s)://..., module:function or path/file.py:function."""
+def build_reward(
+    name: str,
+    config: PPOConfig,
+    reward_model: RewardModel | RewardEnsemble | None,
+    occasion: Occasion | None = None,
+) -> Reward:
+    """One reward: model, human, gold, http(s)://..., module:function or path/file.py:function.
+
+    ``occasion`` is where the caller says what is being scored, for people who are asked about it.
+    """
     if name == "model":
         if reward_model is None:
-            raise RewardError("Reward 'model' is asked for, but no reward model was set up.")
+            raise RewardError("Reward 'model' is configured, but no reward model is loaded.")
         refuse_long_responses(config.max_new_tokens, reward_model)
         return ModelReward(reward_model)
     if name == "human":
-        return build_human_reward(config, reward_model)
+        return build_human_reward(config, reward_model, occasion or Occasion(config.run_name))
     if name == "gold":
         return FunctionReward(gold_reward, name, config.reward_timeout)
     if name.startswith(("http://", "https://")):
@@ -74,7 +86,7 @@ def build_reward(name: str, config: PPOConfig, reward_model: RewardModel | Rewar
 
 
 def refuse_long_responses(max_new_tokens: int, reward_model: RewardModel | RewardEnsemble) -> None:
-    """Raise if the longest response is more than a reward model was trained to read: the run would stop there."""
+    """Raise if a response may be longer than a reward model was trained to read, which would stop the run."""
     for member in getattr(reward_model, "members", [reward_model]):
         if member.max_tokens is not None and max_new_tokens >= member.max_tokens:
             raise ConfigError(
@@ -84,7 +96,9 @@ def refuse_long_responses(max_new_tokens: int, reward_model: RewardModel | Rewar
             )
 
 
-def build_human_reward(config: PPOConfig, reward_model: RewardModel | RewardEnsemble | None) -> Reward:
+def build_human_reward(
+    config: PPOConfig, reward_model: RewardModel | RewardEnsemble | None, occasion: Occasion
+) -> Reward:
     """Scores of people from the feedback store, and the reward model where they give none in time."""
     from ppolm.feedback.store import FeedbackStore  # SQLAlchemy is imported only where it is used
     from ppolm.rewards.human_reward import HumanReward
@@ -92,11 +106,11 @@ def build_human_reward(config: PPOConfig, reward_model: RewardModel | RewardEnse
     model = None
     if config.human_fallback == "model":
         model = build_reward("model", config, reward_model)
-    return HumanReward(FeedbackStore(config.feedback_store), config.human_timeout, model, config.run_name)
+    return HumanReward(FeedbackStore(config.feedback_store), config.human_timeout, model, occasion)
 
 
 class ModelReward:
-    """The reward adapter, or several; it reads the prompt and the response and no other column."""
+    """The reward model or ensemble as a reward; it ignores data columns."""
 
     def __init__(self, model: RewardModel | RewardEnsemble) -> None:
         self.model = model
@@ -107,7 +121,7 @@ class ModelReward:
 
 
 def weighted_sum(scores: Sequence[Score], weights: Sequence[float]) -> Score:
-    """Σ w · score of one response. Once one reward is per token, the others join it on the last token."""
+    """Σ w · score of one response. If any reward is per token, the others are added at the last token."""
     sizes = {len(score) for score in scores if not isinstance(score, (int, float))}
     if len(sizes) > 1:
         raise RewardError(f"Rewards per token of one response differ in length: {sorted(sizes)}.")

@@ -20,15 +20,15 @@ from ppolm.rewards.time_limit import TimeOver, call_within
 class FunctionReward:
     """Calls ``function(prompts, responses)`` with the data columns it asks for by name, or all with ``**columns``.
 
-    The call is made in the thread that asks. Columns that bear the name of one of the two positional parameters, or of
-    a parameter that a ``functools.partial`` has fixed, are not passed on.
+    The function runs in the caller's thread. Columns with the name of one of the two positional parameters, or of a
+    parameter fixed by ``functools.partial``, are not passed on.
     """
 
     def __init__(self, function: Callable[..., Any], name: str, timeout: float) -> None:
         self.function, self.name, self.timeout = function, name, timeout
         try:
             parameters = list(inspect.signature(function).parameters.values())
-        except ValueError:  # some built-in functions do not tell; they get no columns
+        except ValueError:  # some built-in functions have no signature; they get no columns
             parameters = []
         positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         self.takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
@@ -40,12 +40,12 @@ class FunctionReward:
         self.takes = {parameter.name for parameter in parameters if parameter.kind in by_name}
         needed = {p.name for p in parameters if p.kind in by_name and p.default is p.empty}
         self.needs = needed - {p.name for p in positional[:2]}
-        """Columns that it cannot be called without."""
+        """Columns that the function requires."""
         self.known: frozenset[str] = frozenset()
-        """Columns of the data, once a run has told: a batch in which no row has one of them gets None for each."""
+        """Columns of the data, once a run has set them: one that is required but absent from a batch is all None."""
 
     def __call__(self, prompts: Sequence[Any], responses: Sequence[str], **columns: Sequence[Any]) -> Any:
-        """The function's own answer; what it raises is passed on, a call that takes too long is an error."""
+        """What the function returns; its exceptions are passed on, and a call that takes too long is an error."""
         rows = dict.fromkeys(self.needs & self.known, [None] * len(responses))
         columns = rows | columns
         missing = self.needs - columns.keys()
@@ -60,11 +60,11 @@ class FunctionReward:
             raise RewardCallError(late) from None
         except (Exception, KeyboardInterrupt):
             raise
-        except BaseException as error:  # exit() inside a reward must not end the run as if all were well
+        except BaseException as error:  # exit() inside a reward must not end the run as if it had succeeded
             raise RewardCallError(f"Reward {self.name} tried to end the program ({error!r}).") from error
 
     def expect_columns(self, names: Collection[str]) -> None:
-        """Take note of the columns that the data have; raise if there is not what the function asks for."""
+        """Set the columns that the data has; raise if a required one is missing."""
         self.known = frozenset(names)
         if self.needs - self.known:
             raise RewardError(self._lacks(self.needs - self.known, names))
@@ -98,7 +98,7 @@ def load_function(spec: str) -> Callable[..., Any]:
 
 
 def _load_module(name: str) -> Any:
-    if str(Path.cwd()) not in sys.path:  # an installed command does not look into the current folder by itself
+    if str(Path.cwd()) not in sys.path:  # an installed command does not import from the current folder
         sys.path.insert(0, str(Path.cwd()))
     return importlib.import_module(name)
 
@@ -109,12 +109,12 @@ def _load_file(path: Path) -> Any:
             f"Reward file {path} does not exist (looked in {Path.cwd()}). Write it as path/file.py:function."
         )
     folder = str(path.resolve().parent)
-    if folder not in sys.path:  # so that the file can import its neighbours
+    if folder not in sys.path:  # so that the file can import modules next to it
         sys.path.insert(0, folder)
     spec = importlib.util.spec_from_file_location(f"ppolm_reward_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses and pickle look a class's module up here
+    sys.modules[spec.name] = module  # dataclasses and pickle look up a class's module here
     spec.loader.exec_module(module)
     return module

@@ -1,4 +1,4 @@
-"""One POST with an end: a deadline for all of it, a limit on the answer, and no redirects."""
+"""A bounded POST request: a deadline for the whole call, a size limit on the response, and no redirects."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 LARGEST_BODY = 64 * 2**20
-"""Bytes of an answer. A million scores per token take a tenth of that."""
+"""Maximum response size in bytes. A million token scores take a tenth of it."""
 CHUNK = 1 << 16
 
 
 class TooLargeError(Exception):
-    """An answer beyond LARGEST_BODY."""
+    """A response larger than LARGEST_BODY."""
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect is an answer like any other: following it would send prompts to a host that nobody named."""
+    """Does not follow redirects, which would send prompts to a host that the user did not name."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
-        """Nowhere."""
+        """Follow no redirect."""
 
 
 class _Watched(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
-    """Opens connections and remembers them, so that another thread can end what waits on them."""
+    """Opens connections and keeps track of them, so that another thread can interrupt a blocked read."""
 
     def __init__(self) -> None:
         urllib.request.HTTPSHandler.__init__(self)
         self.connections: list[http.client.HTTPConnection] = []
 
     def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        """Over plain HTTP."""
+        """Open over plain HTTP."""
         return self.do_open(functools.partial(self._connect, http.client.HTTPConnection), request)
 
     def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        """Over TLS."""
+        """Open over TLS."""
         make = functools.partial(self._connect, http.client.HTTPSConnection, context=ssl.create_default_context())
         return self.do_open(make, request)
 
@@ -53,17 +53,17 @@ class _Watched(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
         return connection
 
     def end(self) -> None:
-        """Close what is open, so that a thread reading from it gets an error at once."""
+        """Shut down open connections, so that a thread reading from one gets an error at once."""
         for connection in self.connections:
             with contextlib.suppress(OSError, AttributeError):
                 connection.sock.shutdown(socket.SHUT_RDWR)
 
 
 def post(url: str, data: bytes, headers: Mapping[str, str], seconds: float) -> bytes:
-    """The body of the answer, all of it within ``seconds``; raises what urllib raises, TimeoutError or TooLargeError.
+    """The complete response body within ``seconds``; raises TimeoutError, TooLargeError or what urllib raises.
 
-    The time-out of a socket restarts with every byte, and looking up a name has none. So the call is made in a
-    thread of its own, and the caller stops waiting for it when the time is over.
+    A socket's time-out restarts with every byte, and name resolution has none. So the call runs in its own thread,
+    and the caller stops waiting for it at the deadline.
     """
     handler, found = _Watched(), _Outcome()
     address, login = without_login(url)
@@ -75,7 +75,7 @@ def post(url: str, data: bytes, headers: Mapping[str, str], seconds: float) -> b
         try:
             with opener.open(request, timeout=max(0.001, until - time.monotonic())) as answer:
                 found.body = _read(answer, until)
-        except BaseException as error:  # handed to the caller
+        except BaseException as error:  # re-raised in the caller
             found.error = error
         finally:
             found.done.set()
@@ -94,7 +94,7 @@ def post(url: str, data: bytes, headers: Mapping[str, str], seconds: float) -> b
 
 
 class _Outcome:
-    """What a call ended with."""
+    """The result of a call: a body or an error."""
 
     def __init__(self) -> None:
         self.done = threading.Event()
@@ -104,7 +104,7 @@ class _Outcome:
 
 def _read(answer: Any, until: float) -> bytes:
     parts, size = [], 0
-    while part := answer.read1(CHUNK):  # what has arrived, not what was promised
+    while part := answer.read1(CHUNK):  # whatever has arrived so far
         parts.append(part)
         size += len(part)
         if size > LARGEST_BODY:
@@ -112,13 +112,13 @@ def _read(answer: Any, until: float) -> bytes:
         if time.monotonic() > until:
             raise TimeoutError("timed out")
     missing = getattr(answer, "length", None)
-    if missing:  # read1 does not mind if less came than was announced
+    if missing:  # read1 does not notice if less arrives than was announced
         raise http.client.IncompleteRead(b"".join(parts), missing)
     return b"".join(parts)
 
 
 def without_login(url: str) -> tuple[str, dict[str, str]]:
-    """The address without user:password@, and the header that says the same."""
+    """The URL without user:password@, and the equivalent Authorization header."""
     parts = urlsplit(url)
     if "@" not in parts.netloc:
         return url, {}

@@ -20,33 +20,33 @@ from ppolm.rewards.protocol import RewardCallError
 BACK_OFF = 0.5
 """Seconds before the first retry; each further one waits twice as long."""
 AUTHORIZATION = "PPOLM_REWARD_AUTHORIZATION"
-"""Environment variable whose value goes with every call as the header Authorization, such as "Bearer ..."."""
+"""Environment variable whose value is sent as the Authorization header of every call, such as "Bearer ..."."""
 
 
 class HTTPReward:
     """POSTs ``{"prompts": [...], "responses": [...], "columns": {...}}``, reads ``{"rewards": [...]}`` or a list.
 
-    ``timeout`` bounds each attempt from the first packet to the last byte of the answer; with retries a call takes at
-    most (retries + 1) times as long, and the pauses between. The address may name environment variables
-    (``?api_key=$MY_KEY``): their values go to the endpoint, and nowhere else.
+    ``timeout`` limits each attempt, from the first packet to the last byte of the response; with retries a call takes
+    at most (retries + 1) times as long, plus the pauses between. The URL may contain environment variables
+    (``?api_key=$MY_KEY``), whose values are sent to the endpoint and nowhere else.
     """
 
     def __init__(self, url: str, timeout: float, retries: int) -> None:
         self.url, self.timeout, self.retries = url, timeout, retries
         try:
-            expand(url)  # say that a variable is missing before anything large is loaded
+            expand(url)  # report a missing variable before anything large is loaded
             self._headers()
         except ConfigError as error:
             raise RewardError(f"Reward {error}") from None
 
     def __call__(self, prompts: Sequence[Any], responses: Sequence[str], **columns: Sequence[Any]) -> Any:
-        """The scores that the endpoint answers; passing faults are retried, a refusal is not."""
+        """The scores that the endpoint returns; transient failures are retried, refusals are not."""
         body: dict[str, Any] = {
             "prompts": list(prompts),
             "responses": [str(text) for text in responses],
             "columns": columns,
         }
-        if all(hasattr(text, "tokens") for text in responses):  # what a reward per token has to match in number
+        if all(hasattr(text, "tokens") for text in responses):  # a per-token reward needs one score for each
             body["tokens"] = [text.tokens for text in responses]  # type: ignore[attr-defined]
         data = json.dumps(body, default=str).encode()
         for attempt in range(self.retries + 1):
@@ -79,7 +79,7 @@ class HTTPReward:
         try:
             answer = json.loads(body)
         except (ValueError, RecursionError):
-            shown = self._hidden(body[:4096].decode("utf-8", "surrogateescape"))[:60]  # whole secrets, before the cut
+            shown = self._hidden(body[:4096].decode("utf-8", "surrogateescape"))[:60]  # before cutting a secret in two
             start = shown.encode("utf-8", "surrogateescape")
             raise self._error(f"did not answer with JSON but with {start!r}.") from None
         if isinstance(answer, dict):
@@ -90,11 +90,11 @@ class HTTPReward:
         return answer
 
     def _error(self, problem: str) -> RewardCallError:
-        """What went wrong."""
+        """An error that names the URL and the problem, without secrets."""
         return RewardCallError(f"Reward {self.url} {self._hidden(problem)}")
 
     def _hidden(self, text: str) -> str:
-        """Text without what was sent to the endpoint in confidence: it may echo its own address or headers."""
+        """The text with secrets hidden, since an endpoint may echo its URL or headers."""
         header = os.environ.get(AUTHORIZATION, "").strip()
         login = without_login(expand(self.url))[1].get("Authorization", "").removeprefix("Basic ")
         for secret in filter(None, (header, header.partition(" ")[2], login)):

@@ -1,4 +1,4 @@
-"""What every reward looks like, and the checks that no reward escapes."""
+"""The interface of rewards, and the checks applied to all of them."""
 
 from __future__ import annotations
 
@@ -13,26 +13,28 @@ from ppolm.messages import brief, reason
 from ppolm.reward_kl.reward_adjuster import Score
 
 LARGEST = 1e15
-"""The largest score: squares of it, and sums over a batch, are still numbers."""
+"""The largest score: its square, and sums over a batch, are still finite."""
 WITHIN = f"a number within ±{LARGEST:g}"
 
 
 class Reward(Protocol):
-    """Scores responses: one number each, or one number for each token of each."""
+    """Scores responses: one number per response, or one per token of each response."""
 
-    def __call__(self, prompts: Sequence[Any], responses: Sequence[str], **columns: Sequence[Any]) -> Sequence[Score]:
+    def __call__(
+        self, prompts: Sequence[Any], responses: Sequence[str], **columns: Sequence[Any]
+    ) -> Sequence[Score | RewardError]:
         """``columns`` are the extra columns of the data rows, one value per response."""
 
 
 class Rewards(list[Score]):
-    """The rewards of some responses, with what they were made of."""
+    """The rewards of some responses, with the parts they were computed from."""
 
     def __init__(self, scores: Iterable[Score], components: Mapping[str, float] | None = None, failed: int = 0) -> None:
         super().__init__(scores)
         self.components = dict(components or {})
-        """Mean of each of several rewards, before weighting."""
+        """Mean of each reward before weighting, by name."""
         self.failed = failed
-        """How many of the scores are ``default_reward``, because there was none."""
+        """How many of the scores are ``default_reward`` because the reward failed."""
 
 
 def failed_scores(rewards: Sequence[Score]) -> int:
@@ -41,13 +43,13 @@ def failed_scores(rewards: Sequence[Score]) -> int:
 
 
 def reward_components(rewards: Sequence[Score]) -> dict[str, float]:
-    """The mean of each of several rewards, by name; of a single one there is nothing to tell apart."""
+    """The mean of each reward, by name; empty if there is only one."""
     found = rewards.components if isinstance(rewards, Rewards) else {}
     return {f"reward/{name}": mean for name, mean in found.items()} if len(found) > 1 else {}
 
 
 class RewardCallError(RewardError):
-    """The whole call failed (time-out, no connection): calling again for single responses would not help."""
+    """The whole call failed (time-out, no connection), so calling again for single responses would not help."""
 
 
 def scores_or_errors(
@@ -64,7 +66,7 @@ def scores_or_errors(
             failed = RewardError(f"Reward {name} raised {said} for prompt {preview(prompts[0])}")
             failed.__cause__ = error
             return [failed]
-        # Ask again one by one: the error can then name the prompt, and the other responses keep their scores.
+        # Retry one by one: the error can then name the prompt, and the other responses keep their scores.
         singles = ({key: values[i : i + 1] for key, values in columns.items()} for i in range(len(prompts)))
         return [
             scores_or_errors(reward, name, prompts[i : i + 1], responses[i : i + 1], single)[0]
@@ -86,11 +88,13 @@ def _checked(raw: Any, name: str, prompts: Sequence[Any], responses: Sequence[st
     if len(items) != len(prompts):
         missing = prompts[min(len(items), len(prompts) - 1)]
         found = f"Reward {name} returned {len(items)} scores for {len(prompts)} responses."
-        return [RewardError(f"{found} The first prompt out of step: {preview(missing)}")] * len(prompts)
+        return [RewardError(f"{found} First prompt affected: {preview(missing)}")] * len(prompts)
     return [_checked_score(*triple, name) for triple in zip(items, prompts, responses, strict=True)]
 
 
 def _checked_score(raw: Any, prompt: Any, response: str, name: str) -> Score | RewardError:
+    if isinstance(raw, RewardError):  # a reward of ours that has asked for this one, and must not ask again
+        return raw
     raw = _plain(raw)
     values = [_plain(value) for value in raw] if isinstance(raw, (list, tuple)) else [raw]
     for value in values:
@@ -98,7 +102,7 @@ def _checked_score(raw: Any, prompt: Any, response: str, name: str) -> Score | R
             return RewardError(
                 f"Reward {name} returned {brief(value)}, expected a number, for prompt {preview(prompt)}"
             )
-        if not -LARGEST <= value <= LARGEST:  # nor NaN
+        if not -LARGEST <= value <= LARGEST:  # true for NaN too
             expected = "a finite number" if isinstance(value, float) and not math.isfinite(value) else WITHIN
             return RewardError(
                 f"Reward {name} returned {brief(value)}, expected {expected}, for prompt {preview(prompt)}"
@@ -115,5 +119,5 @@ def _checked_score(raw: Any, prompt: Any, response: str, name: str) -> Score | R
 
 
 def _plain(value: Any) -> Any:
-    """Numbers and lists out of tensors and arrays."""
+    """Tensors and arrays as plain numbers and lists."""
     return value.tolist() if hasattr(value, "tolist") else value

@@ -1,7 +1,7 @@
-"""A time limit on a call that runs in the thread that asks for it.
+"""A time limit on a call that runs in the caller's thread.
 
-A user's function may use what belongs to one thread: ``signal.alarm``, a database connection, an event loop. So it is
-not sent to another thread; another thread watches the clock, and interrupts it when the time is over.
+A user's function may use things that are tied to a thread: ``signal.alarm``, a database connection, an event loop. So
+it stays in its thread, and another thread watches the clock and interrupts it when the time is up.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 KNOCK = getattr(signal, "SIGURG", None) if hasattr(signal, "pthread_kill") else None
-"""Hardly any program uses it, and by default it ends none; SIGALRM belongs to users of ``signal.alarm``."""
+"""The signal that interrupts a call: rarely used and ignored by default. SIGALRM is left to ``signal.alarm``."""
 AGAIN = 1.0
-"""Seconds between interruptions: code may have caught the first one."""
+"""Seconds between interruptions, since the code may catch the first one."""
 
 
 class TimeOver(BaseException):
-    """The time of a call is over. No Exception, so that ``except Exception`` inside the call does not swallow it."""
+    """The time limit was exceeded. Not an Exception, so that ``except Exception`` in the call does not swallow it."""
 
 
 def call_within(seconds: float, function: Callable[[], T], name: str) -> T:
     """What ``function()`` returns or raises, or TimeOver if that takes too long.
 
-    In the main thread of a Unix program a signal interrupts Python code and calls that wait (sleep, sockets, locks,
-    processes). Elsewhere only Python code can be interrupted, and what waits is interrupted when it returns. A library
-    that computes without asking Python ends when it ends; a warning tells who is being waited for.
+    In the main thread on Unix, a signal interrupts Python code and blocking calls (sleep, sockets, locks, processes).
+    Elsewhere only Python code can be interrupted, so a blocking call is interrupted once it returns. Native code that
+    does not return to the interpreter runs to its end; a warning then says what is being waited for.
     """
     limit = _Limit(seconds, name)
     try:
@@ -43,16 +43,16 @@ def call_within(seconds: float, function: Callable[[], T], name: str) -> T:
         finally:
             limit.disarm()
     except BaseException as error:
-        limit.disarm()  # the interruption may have come while the first one was under way; there is no second so soon
+        limit.disarm()  # an interruption may have cut the first disarm() short; the next one is not due so soon
         if isinstance(error, (KeyboardInterrupt, SystemExit)) or not limit.struck:
-            raise  # after an interruption any other error may be the code's own way to say that it was interrupted
-    if limit.struck:  # even if an answer came: whether a late one counts must not depend on chance
+            raise  # once interrupted, any other error may be the code's own way to report the interruption
+    if limit.struck:  # even with an answer: whether a late one counts must not depend on chance
         raise TimeOver
     return answer
 
 
 class _Limit:
-    """The clock of one call, and the thread that interrupts it."""
+    """The timer of one call, with the thread that interrupts it."""
 
     def __init__(self, seconds: float, name: str) -> None:
         self.seconds, self.name = seconds, name
@@ -61,11 +61,11 @@ class _Limit:
         self.lock, self.done = threading.Lock(), threading.Event()
         in_main = threading.current_thread() is threading.main_thread()
         self.before: Any = signal.getsignal(KNOCK) if KNOCK is not None and in_main else None
-        """The signal's previous handler. None: one that Python could not restore, so the signal is left alone."""
+        """The signal's previous handler. None if it could not be restored, in which case the signal is not used."""
         self.unraisable = sys.unraisablehook
 
     def arm(self) -> None:
-        """Start the clock."""
+        """Start the timer."""
         if KNOCK is not None and self.before is not None:
             signal.signal(KNOCK, self._hear)
             sys.unraisablehook = self._overhear
@@ -73,9 +73,9 @@ class _Limit:
         threading.Thread(target=self._watch, daemon=True, name=f"clock of {self.name}").start()
 
     def disarm(self) -> None:
-        """Stop the clock; from here on nothing interrupts. May be called twice."""
+        """Stop the timer; nothing is interrupted after this. May be called twice."""
         self.armed = False
-        with self.lock:  # a signal that was about to be sent has been sent now
+        with self.lock:  # waits for a signal that is just being sent
             self.done.set()
             if KNOCK is not None and self.before is not None:
                 signal.signal(KNOCK, self.before)
@@ -90,7 +90,7 @@ class _Limit:
             self.before(number, frame)
 
     def _overhear(self, unraisable: Any) -> None:
-        """An interruption while Python was clearing up is lost there, and not worth a traceback: another follows."""
+        """Do not show an interruption that was raised in a finaliser and so lost: another one follows."""
         if unraisable.exc_type is not TimeOver:
             self.unraisable(unraisable)
 
@@ -99,7 +99,11 @@ class _Limit:
             return
         self._knock()
         if not self.done.wait(AGAIN):
-            log.warning("%s is over its %g s and has not stopped yet: waiting for it.", self.name, self.seconds)
+            log.warning(
+                "%s has exceeded its limit of %g s and cannot be interrupted yet; waiting for it to return.",
+                self.name,
+                self.seconds,
+            )
             self._knock()
         while not self.done.wait(AGAIN):
             self._knock()
@@ -116,6 +120,6 @@ class _Limit:
 
 
 def _raise_in(thread: int, error: type[BaseException] | None) -> None:
-    """Have a thread raise an error at its next step in Python code; None takes back what it has not raised yet."""
+    """Make a thread raise an error at its next Python instruction; None cancels one that it has not raised yet."""
     given = None if error is None else ctypes.py_object(error)
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), given)

@@ -10,7 +10,7 @@ from ppolm.rollout.sampling_base import Tokenizer
 
 
 class GeneratedText(str):
-    """The response as a plain string that also knows the tokens it was sampled as.
+    """The response as a plain string that also carries the tokens it was sampled as.
 
     Text alone is not enough: encoding it again may give other tokens than those the policy chose.
     """
@@ -39,12 +39,12 @@ class GeneratedText(str):
 
     @property
     def tokens(self) -> list[str]:
-        """The text of each sampled token, EOS included: what a reward per token has to match in number."""
+        """The text of each sampled token, including EOS; a per-token reward needs one number for each."""
         return token_texts(self.tokenizer, self.prompt_ids, self.token_ids)
 
 
 def sample_rows(texts: Sequence[GeneratedText], rewards: Sequence[Any]) -> list[dict[str, Any]]:
-    """Responses as samples.jsonl shows them; ``sequence`` is their place in the token table."""
+    """Responses as rows of samples.jsonl; ``sequence`` is their index in the token table."""
     return [
         {"sequence": i, "prompt": text.prompt.content, "response": str(text), "reward": reward}
         for i, (text, reward) in enumerate(zip(texts, rewards, strict=True))

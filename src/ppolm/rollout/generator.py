@@ -25,7 +25,7 @@ class Engine(Protocol):
 
 
 class PromptLimits(Protocol):
-    """What says how a prompt becomes tokens, and how many there may be. A base setup does."""
+    """How a prompt becomes tokens, and how many there may be. A base setup provides both."""
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -63,16 +63,16 @@ class Generator:
         return texts, [torch.tensor(response.logprobs) for response in sampled]
 
     def fork(self, seed: int, greedy: bool = False) -> Generator:
-        """The same engine and settings with random numbers of its own, one response per prompt: for evaluations."""
+        """The same engine and settings with its own random numbers and one response per prompt, for evaluations."""
         sampling = dataclasses.replace(self.sampling, greedy=greedy)
         return Generator(self.engine, self, sampling, seed)
 
     def state_dict(self) -> State:
-        """Where the random numbers are."""
+        """The state of the random number generator."""
         return {"random": self.random.get_state()}
 
     def load_state_dict(self, state: State) -> None:
-        """Continue with the next random number."""
+        """Resume with the next random number."""
         self.random.set_state(state["random"])
 
     def encode(self, prompt: Prompt, number: int) -> list[int]:

@@ -22,7 +22,7 @@ def sample_sequences(
     """
     lengths = [len(prompt) + sampling.max_new_tokens for prompt in prompts]
     responses: dict[int, Sampled] = {}
-    # Every group is sampled token after token: as few of them as there can be.
+    # Every group runs its own loop over tokens, so as few groups as possible.
     for group in split_by_tokens(lengths, sampling.batch_tokens, pass_cost=sum(lengths)):
         sampled = _sample_group(setup, [prompts[i] for i in group], sampling, uniforms[group])
         responses.update(zip(group, sampled, strict=True))

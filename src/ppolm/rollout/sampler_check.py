@@ -1,4 +1,4 @@
-"""Whether a sampler gives the log-probabilities of a loaded model: tried, not guessed from its name."""
+"""Whether a sampler gives the log-probabilities of a loaded model: tested, not guessed from its name."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ppolm.rollout.sampling import Sampling
 from ppolm.rollout.sampling_base import SamplingBase
 
 PROMPT_LENGTHS = (11, 4, 4, 7)
-"""Two of them the same, and not all of them in the cache at once."""
+"""Two are the same prompt, and they do not all fit in the cache at once."""
 NEW_TOKENS = 12
 
 
 @torch.no_grad()
 def sampler_refusal(setup: SamplingBase, kind: SamplerKind) -> str | None:
-    """Why a sampler is not to be used with the bare base, or None.
+    """Why a sampler must not be used with the bare base, or None.
 
-    Every log-probability it gives is compared with that of the same token when the whole text is read at once. To be
-    asked before there are adapters: what they have become must not decide it, or a resumed run might decide otherwise.
+    Every log-probability it gives is compared with that of the same token when the whole text is processed at once. To
+    be called before adapters are added: a decision that depended on their weights might change in a resumed run.
     """
     random = torch.Generator().manual_seed(1)
     prompts = [torch.randint(setup.text_config.vocab_size, (length,), generator=random) for length in PROMPT_LENGTHS]
@@ -40,7 +40,7 @@ def sampler_refusal(setup: SamplingBase, kind: SamplerKind) -> str | None:
         size = max(size, float(logits.std(-1).mean()))
         differences.append(given[batch.rows] - whole)
     found = torch.cat(differences)
-    # A single token of bfloat16 may be off by several roundings of the largest logit; all of them together are not.
+    # In bfloat16 a single token may be off by several roundings of the largest logit; the root mean square is not.
     off = float(found.abs().max() if setup.dtype == torch.float32 else found.pow(2).mean().sqrt())
     limit = rounding_limit(setup.dtype) * max(1.0, size)
     return None if off <= limit else f"log-probabilities off by {off:.1g}, {limit:.1g} is rounding"

@@ -1,4 +1,4 @@
-"""The samplers of this process by name."""
+"""The in-process samplers, by name."""
 
 from __future__ import annotations
 

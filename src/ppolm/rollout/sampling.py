@@ -1,4 +1,4 @@
-"""How the next token is chosen: temperature, top-k, top-p, and the log-probability that PPO needs of it."""
+"""How the next token is chosen (temperature, top-k, top-p), and its log-probability, which PPO needs."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class Sampling:
 
     @classmethod
     def of(cls, config: PPOConfig) -> Sampling:
-        """As a configuration asks."""
+        """From the settings of a configuration."""
         limits = (config.temperature, config.top_k, config.top_p)
         return cls(config.max_new_tokens, *limits, batch_tokens=config.rollout_tokens)
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """One response: token ids up to and including the first EOS, their log-probabilities, whether it ended."""
+    """One response: token ids up to and including the first EOS, their log-probabilities, and whether it ended."""
 
     token_ids: list[int]  # [A]
     logprobs: list[float]  # [A]
@@ -43,7 +43,7 @@ class Sampled:
 
 
 def exact_dtype(device: torch.device) -> torch.dtype:
-    """The most exact numbers that a device has."""
+    """The most precise float type that a device supports."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 
@@ -91,5 +91,5 @@ def draw(scaled: Tensor, uniforms: Tensor, top_k: int, top_p: float) -> Tensor:
     position = torch.searchsorted(cumulative, uniforms.to(cumulative)[:, None] * total, right=True)
     # Rounding may put a draw at the very end; the last token with any probability takes it.
     last = torch.searchsorted(cumulative, total, right=False)
-    position = torch.minimum(position, last).clamp_(max=candidates.shape[-1] - 1)  # if they are not finite: anything
+    position = torch.minimum(position, last).clamp_(max=candidates.shape[-1] - 1)  # not finite: any token will do
     return (position if ids is None else ids.gather(-1, position)).squeeze(-1)

@@ -1,4 +1,4 @@
-"""What a sampler needs of a model: the base setup has it, and so could anything else."""
+"""What a sampler needs from a model. The base setup provides it, and anything else could."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ class Tokenizer(Protocol):
 
 
 class FastPaths(Protocol):
-    """Which faster ways the model is computed with."""
+    """Which fast paths the model uses."""
 
     def has(self, path: Any) -> bool:
-        """Whether one of them is used."""
+        """Whether a fast path is in use."""
 
 
 class SamplingBase(Protocol):
-    """A loaded model whose next token can be sampled. Shapes: B rows, T positions, d wide, V tokens."""
+    """A loaded model to sample from. Shapes: B rows, T positions, hidden width d, vocabulary size V."""
 
     @property
     def device(self) -> torch.device:
-        """Where it computes."""
+        """The device it runs on."""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -61,11 +61,11 @@ class SamplingBase(Protocol):
 
     @property
     def capabilities(self) -> FastPaths:
-        """The faster ways that were found to agree with its own code."""
+        """The fast paths that were found to agree with its own code."""
 
     @property
     def last_block(self) -> Any:
-        """The last block, if it can be computed at some positions alone."""
+        """The last block, if it can be computed only at some positions."""
 
     def blocks(self, **inputs: Any) -> Any:
         """Run the transformer without its output matrix."""
@@ -77,4 +77,4 @@ class SamplingBase(Protocol):
         """Logits [n, V] of hidden states [n, d]."""
 
     def sampling(self, prepared: Any) -> AbstractContextManager[None]:
-        """While one token after the other is computed, by prepared layers if there are any."""
+        """A context for sampling one token at a time, with prepared layers if there are any."""

@@ -1,4 +1,4 @@
-"""Keys and values of running responses, in memory that is taken once: a row per response, a column per token."""
+"""Keys and values of running responses, in memory allocated once: a row per response, a column per token."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from transformers import Cache
 
 
 class SlotCache(Cache):
-    """What the model's attention layers write to and read from; the first ``running`` rows are in use.
+    """The cache that the model's attention layers write to and read from; rows in use come first.
 
-    Between the calls of the model it is told what comes: ``begin_prompts`` (whole prompts into new rows) or
-    ``begin_tokens`` (one more token for every running row).
+    Before each call of the model it is told what comes next: ``begin_prompts`` (whole prompts into new rows) or
+    ``begin_tokens`` (one more token for every row in use).
     """
 
     def __init__(self, rows: int, width: int) -> None:
@@ -26,17 +26,17 @@ class SlotCache(Cache):
         self._reach = 0
 
     def begin_prompts(self, rows: Tensor, owners: Tensor) -> None:
-        """The next call brings prompts: row ``rows[i]`` is to hold prompt ``owners[i]`` of them."""
+        """The next call brings prompts: row ``rows[i]`` will hold prompt ``owners[i]`` of them."""
         self._targets, self._columns = (rows, owners), None
 
     def begin_tokens(self, columns: Tensor, reach: int) -> None:
-        """The next call brings one token for each of the first rows, to be held at these columns, all below reach."""
+        """The next call brings one token for each of the first rows, stored at these columns, all below ``reach``."""
         self._targets, self._columns, self._reach = None, columns, reach
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
-        """Hold the new keys and values [B, H, T, d] of a layer; what its attention is to see."""
+        """Store the new keys and values [B, H, T, d] of a layer; returns those that its attention should see."""
         if layer_idx == len(self.keys):
             for store, new in ((self.keys, key_states), (self.values, value_states)):
                 store.append(new.new_zeros(self.rows, new.shape[1], self.width, new.shape[3]))
@@ -59,15 +59,15 @@ class SlotCache(Cache):
             store[targets, :, : self._reach] = store[sources, :, : self._reach]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:  # noqa: ARG002 transformers' signature
-        """Tokens that a prompt sees before itself."""
+        """Cached tokens that a prompt sees before itself: none."""
         return 0
 
     def get_query_offset(self, layer_idx: int | None = None) -> int:  # noqa: ARG002 transformers' signature
-        """Where a prompt begins."""
+        """The column at which a prompt begins."""
         return 0
 
     def get_mask_sizes(self, query_length: int, layer_idx: int | None = None) -> tuple[int, int]:  # noqa: ARG002 transformers' signature
-        """A prompt sees itself, from its beginning."""
+        """A prompt sees only itself, from its beginning."""
         return query_length, 0
 
 

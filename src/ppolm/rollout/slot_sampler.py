@@ -1,4 +1,4 @@
-"""Sampling in this process: finished responses leave the batch, waiting prompts take their place."""
+"""Sampling in this process: finished responses leave the batch, and waiting prompts take their place."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROMPT_TOKENS = 8192
 """Prompt tokens computed at once: bounds memory, and more would not be faster."""
 
 CROWDED = 0.75
-"""Rows are moved together once fewer than this share of those computed still run."""
+"""Rows are compacted once at most this share of them is still running."""
 
 
 class SlotSampler:
@@ -32,11 +32,11 @@ class SlotSampler:
         self, setup: SamplingBase, prompts: Sequence[Sequence[int]], sampling: Sampling, uniforms: Tensor
     ) -> None:
         self.setup, self.sampling = setup, sampling
-        # As bytes, high ones first: they sort as the ids do, are compared at once, and remember their hash.
+        # As big-endian bytes: they sort like the ids, are compared in one go, and cache their hash.
         keys = [np.array(prompt, dtype=">i8").tobytes() for prompt in prompts]
         numbers = {key: i for i, key in enumerate(sorted(set(keys), key=lambda key: (-len(key), key)))}
         self.numbers = [numbers[key] for key in keys]
-        """The number of each response's prompt among the different ones, long ones first."""
+        """The index of each response's prompt among the distinct ones, longest first."""
         self.prompts = [torch.from_numpy(np.frombuffer(key, dtype=">i8").astype(np.int64)) for key in numbers]
         self.device = setup.device
         self.uniforms = uniforms.to(self.device, exact_dtype(self.device))
@@ -50,12 +50,12 @@ class SlotSampler:
         pays = limit >= PAYS_AFTER and setup.capabilities.has("decode_matrices")
         self.layers = DecodeLayers() if pays else None
         self.cache = SlotCache(min(count, max(1, sampling.batch_tokens // width)), width)
-        # Long prompts first, the same prompts side by side, otherwise as given.
+        # Taken from the end: the longest prompts first, then by ids, equal prompts in the order given.
         self.waiting = sorted(range(count), key=lambda i: (self.numbers[i], i), reverse=True)
         self.owners = torch.empty(0, dtype=torch.long, device=self.device)
         """The response that each computed row belongs to."""
         self.columns = torch.empty(0, dtype=torch.long, device=self.device)
-        """Where each row's newest token stands, or will."""
+        """The cache column that each row's newest token goes into."""
         # The host keeps its own copy of what decides the next step, so it reads from the device once per token.
         self.host_columns: list[int] = []
         """The same columns, on the host."""
@@ -75,7 +75,7 @@ class SlotSampler:
         return [Sampled(ids[i][:n], logprobs[i][:n], ended[i]) for i, n in enumerate(self.counts.tolist())]
 
     def _let_in(self) -> None:
-        """Compute as many waiting prompts as there are free rows, each prompt once."""
+        """Let in as many waiting responses as there are free rows, computing each prompt once."""
         free = self.cache.rows - len(self.owners)
         if not self.waiting or free == 0:
             return
@@ -88,7 +88,7 @@ class SlotSampler:
             self._read({prompts[i]: entering[prompts[i]] for i in group})
 
     def _read(self, responses: dict[int, list[int]]) -> None:
-        """Compute prompts, give their keys and values a row for each response, and choose the first tokens."""
+        """Compute prompts, copy their keys and values into a row per response, and choose the first tokens."""
         sizes = [len(self.prompts[number]) for number in responses]
         lengths = torch.tensor(sizes, device=self.device)
         input_ids = torch.full((len(responses), max(sizes)), self.setup.tokenizer.pad_id, dtype=torch.long)
@@ -99,7 +99,7 @@ class SlotSampler:
         rows = torch.arange(len(entering), device=self.device) + len(self.owners)
         self.cache.begin_prompts(rows, source)
         ends, positions = (lengths - 1)[:, None], torch.arange(input_ids.shape[1], device=self.device)[None]
-        with last_block_at(self.setup.last_block, ends):  # of the rest, only what the blocks keep is needed
+        with last_block_at(self.setup.last_block, ends):  # elsewhere only keys and values are needed
             hidden = self._forward(input_ids.to(self.device), positions)
         if hidden.shape[1] > 1:
             hidden = hidden.gather(1, ends[..., None].expand(-1, -1, hidden.shape[2]))
@@ -117,7 +117,7 @@ class SlotSampler:
         self.cache.begin_tokens(self.columns, reach)
         hidden = self._forward(newest[:, None], self.columns[:, None], seen(self.columns, reach))
         numbers = [row for row, goes_on in enumerate(self.running) if goes_on]
-        all_of_them = len(numbers) == len(self.running)  # which the device can count itself
+        all_of_them = len(numbers) == len(self.running)  # then the device can make the index itself
         rows = torch.arange(len(numbers), device=self.device) if all_of_them else self._index(numbers)
         self.columns[rows] += 1
         for row in numbers:
@@ -125,7 +125,7 @@ class SlotSampler:
         self._choose(numbers, rows, hidden[rows, -1])
 
     def _choose(self, numbers: Sequence[int], rows: Tensor, hidden: Tensor) -> None:
-        """Choose the next token of some rows from their newest hidden states, and see which have ended."""
+        """Choose the next token of some rows from their newest hidden states, and note which have ended."""
         owners = self.owners[rows]
         step = self.counts[owners]
         chosen, logprobs = choose_unchecked(self.setup.project(hidden), self.uniforms[owners, step], self.sampling)
@@ -140,7 +140,7 @@ class SlotSampler:
             self.running[row] = answer
 
     def _let_out(self) -> None:
-        """Move the running rows together once enough have finished: it makes room for those that wait, too."""
+        """Compact the running rows once enough have finished, which also makes room for waiting prompts."""
         alive = sum(self.running)
         if alive == len(self.running) or (alive > CROWDED * len(self.running)):
             return

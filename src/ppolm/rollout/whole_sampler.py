@@ -1,4 +1,4 @@
-"""Sampling without a cache: the whole text is read again for every token. Slow, and right for any causal model."""
+"""Sampling without a cache: the whole text is processed again for every token. Slow, but right for any causal model."""
 
 from __future__ import annotations
 

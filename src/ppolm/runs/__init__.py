@@ -1,1 +1,1 @@
-"""A run is a folder: what is in it, and how it is written so that nothing is ever half there."""
+"""Run folders: what they contain, and how they are written so that nothing is left incomplete."""

@@ -1,4 +1,4 @@
-"""Resuming a run at an earlier point: what lies after it is moved to abandoned/, where it can be found again."""
+"""Resuming from an earlier checkpoint: files of later steps are moved to abandoned/ instead of being deleted."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ppolm.errors import RunFolderError
+from ppolm.runs.ppo_checkpoint import SCALE
 from ppolm.storage.atomic import MANIFEST, sync, verify_folder, write_file, write_folder
 
 log = logging.getLogger(__name__)
@@ -19,11 +20,11 @@ LOGS = ("samples.jsonl", "metrics.jsonl")
 
 
 def set_aside(run: Path, checkpoint: Path, step: int, evaluated: Collection[int]) -> Path | None:
-    """Make a run what it was at a checkpoint; the folder that holds the rest now, if there is any.
+    """Restore a run folder to its state at a checkpoint; returns the folder that later files moved to, if any.
 
-    ``evaluated`` are the steps whose evaluations the checkpoint knows. A crash at any moment loses nothing, and the run
-    can be resumed: later checkpoints go first, the newest before the others, so that whatever is the newest then has
-    everything that came before it; and ``best`` is compared with what the checkpoint says it was.
+    ``evaluated`` are the steps whose evaluations are in the checkpoint. A crash at any point loses nothing, and the run
+    can still be resumed: later checkpoints move first, newest to oldest, so that the newest one left always has
+    everything that came before it; and ``best`` is compared with the checkpoint's record of it.
     """
     later = [path for path in sorted((run / "checkpoints").glob("step-*"), reverse=True) if _number(path) > step]
     tables = [path for path in sorted((run / "table").glob("step-*.parquet")) if _number(path) > step]
@@ -50,19 +51,19 @@ def set_aside(run: Path, checkpoint: Path, step: int, evaluated: Collection[int]
 
 
 def keep_best(run: Path, checkpoint: Path) -> None:
-    """Put a copy of the best policy so far into a checkpoint that is being written, for a resume from it.
+    """Copy the best policy so far into a checkpoint that is being written, for a resume from it.
 
-    A copy, not a hard link: people edit and damage files of best/, and the checkpoint must not change with them.
+    A copy, not a hard link: users may edit or damage files in best/, and the checkpoint must not change with them.
     """
     if (run / "best").is_dir():
         shutil.copytree(run / "best", checkpoint / "best")
 
 
 def _is_best_of(best: Path, checkpoint: Path, step: int) -> bool:
-    """Whether ``best`` is what it was when the checkpoint was written."""
+    """Whether ``best`` is unchanged since the checkpoint was written."""
     if (checkpoint / "best").is_dir():
         return _bytes(best / MANIFEST) == _bytes(checkpoint / "best" / MANIFEST)
-    try:  # a run without evaluations, or a checkpoint of an earlier version, which kept no copy
+    try:  # a run without evaluations, or a checkpoint by an earlier version, which kept no copy
         return int(json.loads((best / "best.json").read_text())["step"]) <= step
     except (OSError, ValueError, KeyError, TypeError):
         return False
@@ -90,9 +91,8 @@ def _own_policy(folder: Path, checkpoint: Path) -> None:
     shutil.copytree(checkpoint / "value", folder / "value")
     state = json.loads((checkpoint / "state.json").read_text())
     about: dict[str, Any] = {"step": state["step"], "chosen_by": "the checkpoint that the run was resumed from"}
-    (folder / "best.json").write_text(
-        json.dumps(about | {name: state[name] for name in ("kl_coef", "normalizer")}, indent=1)
-    )
+    scale = {"components": {name: state["components"][name] for name in SCALE}}
+    (folder / "best.json").write_text(json.dumps(about | scale, indent=1))
 
 
 def _parted(path: Path, step: int, evaluated: Collection[int]) -> tuple[list[bytes], list[bytes]]:
@@ -105,7 +105,7 @@ def _parted(path: Path, step: int, evaluated: Collection[int]) -> tuple[list[byt
             number = row["step"]
             known = number <= step and (row.get("kind") != "eval" or number in evaluated)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            known = True  # cut off by a crash; readers leave it out
+            known = True  # cut off by a crash; readers skip it
         (kept if known else rest).append(line)
     return kept, rest
 
@@ -127,7 +127,7 @@ def _move(path: Path, folder: Path) -> None:
 
 
 def _number(path: Path) -> int:
-    """The step that a checkpoint or table is of; what is named otherwise is of none."""
+    """The step in the name of a checkpoint or table; 0 if there is none."""
     digits = path.stem.rpartition("-")[2]
     return int(digits) if digits.isdecimal() else 0
 

@@ -1,4 +1,4 @@
-"""The picture of over-optimisation: reward and judge against KL, a curve per kl_coef (after Gao et al. 2022)."""
+"""The over-optimisation plot: reward and judge against KL, one curve per kl_coef (after Gao et al. 2022)."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Curve:
 
     @property
     def alarm(self) -> dict[str, Any] | None:
-        """The first evaluation that the Evaluator warned of."""
+        """The first evaluation at which the Evaluator raised an alarm."""
         return next((row for row in self.evaluations if row["status"] in ALARMS), None)
 
 
 def write_overopt_report(folder: Path, curves: Sequence[Curve]) -> str:
-    """Write overopt.png, overopt.md and overopt.json; the text of the second."""
+    """Write overopt.png, overopt.md and overopt.json; returns the table and where the picture is."""
     _plot(folder / "overopt.png", curves)
     rows = [{"kl_coef": curve.kl_coef, "evaluations": curve.evaluations} for curve in curves]
     (folder / "overopt.json").write_text(json.dumps(rows, indent=1))
@@ -42,7 +42,7 @@ def write_overopt_report(folder: Path, curves: Sequence[Curve]) -> str:
 
 
 def overopt_table(curves: Sequence[Curve]) -> str:
-    """Start, peak, alarm and end of each curve, as a Markdown table; judge (reward, KL)."""
+    """Start, peak, alarm and end of each curve as a Markdown table; cells show judge (reward, KL)."""
 
     def cell(row: dict[str, Any] | None) -> str:
         if row is None:
@@ -70,7 +70,7 @@ def _plot(path: Path, curves: Sequence[Curve]) -> None:
     panels = (("avg_reward", "reward that is trained on"), ("judge", "judge that is not"))
     for axes, (name, label) in zip(figure.subplots(2, sharex=True), panels, strict=True):
         for curve in curves:
-            kl = [max(row["kl"], 0.0) for row in curve.evaluations]  # an estimate; noise may take it below 0
+            kl = [max(row["kl"], 0.0) for row in curve.evaluations]  # a noisy estimate, which may be below 0
             values = [row[name] for row in curve.evaluations]
             (line,) = axes.plot(kl, values, ".-", label=f"kl_coef {curve.kl_coef:g}")
             if curve.alarm:

@@ -1,4 +1,4 @@
-"""Everything a trainer needs to continue exactly where it was: saved as safetensors, JSON and Parquet, never pickle."""
+"""The full state of a trainer, saved as safetensors, JSON and Parquet, never pickle."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ppolm.state import State, Stateful
 from ppolm.storage.state_files import load_states, save_states
 
 SCALE = ("kl", "reward_computer")
-"""The components that decide the scale of rewards, and with it the meaning of values."""
+"""The components that determine the scale of rewards, and so of values."""
 
 
 def save_state(trainer: Trainer, evaluator: Evaluator | None, folder: Path, **progress: Any) -> None:
@@ -35,9 +35,9 @@ def save_state(trainer: Trainer, evaluator: Evaluator | None, folder: Path, **pr
 
 
 def load_state(trainer: Trainer, evaluator: Evaluator | None, folder: Path) -> dict[str, Any]:
-    """Put a trainer into the saved state; the progress that was saved with it.
+    """Restore a trainer from a checkpoint; returns the progress saved with it.
 
-    It continues bit for bit on the device it was saved on; on another one, but for rounding.
+    Training continues bit for bit on the device it was saved on; on another one, up to rounding.
     """
     try:
         state = json.loads((folder / "state.json").read_text())
@@ -52,7 +52,7 @@ def load_state(trainer: Trainer, evaluator: Evaluator | None, folder: Path) -> d
         return dict(state["progress"])
     except (RunFolderError, MemoryError):
         raise
-    except Exception as error:  # a file that another program wrote may hold anything
+    except Exception as error:  # a file written by another program may hold anything
         said = f"{type(error).__name__}: {reason(error)}"
         raise RunFolderError(f"Checkpoint {folder} does not fit this run: {said}") from error
 
@@ -63,13 +63,13 @@ def parts_of(trainer: Trainer, evaluator: Evaluator | None) -> dict[str, Statefu
 
 
 def scale_state(trainer: Trainer) -> State:
-    """What decides the scale of rewards, as JSON can hold it."""
+    """The state of the ``SCALE`` components, in a form that JSON can hold."""
     parts = trainer.components()
     return {"components": {name: dict(parts[name].state_dict()) for name in SCALE}}
 
 
 def load_scale_state(trainer: Trainer, state: State) -> None:
-    """Bring rewards to the scale they had."""
+    """Restore the scale of rewards."""
     parts = trainer.components()
     try:
         for name in SCALE:

@@ -1,4 +1,4 @@
-"""A line per step, and below them a progress bar where there is a terminal."""
+"""One line per step, with a progress bar below if there is a terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHOWN = {"avg_reward": "reward", "kl": "kl", "entropy": "entropy", "policy_loss"
 
 
 class Progress:
-    """Shows the numbers of each step as it ends, on standard error."""
+    """Prints the metrics of each step as it ends, on standard error."""
 
     def __init__(self, total: int, done: int) -> None:
         self.total = total
@@ -22,16 +22,16 @@ class Progress:
         )
 
     def step(self, metrics: Mapping[str, Any]) -> None:
-        """One PPO step is over."""
+        """Report a finished PPO step."""
         numbers = {short: metrics.get(name, math.nan) for name, short in SHOWN.items()}
         shown = [f"{short} {value:.3g}" for short, value in numbers.items() if math.isfinite(value)]
         self.say(f"step {metrics['step']}/{self.total}  {'  '.join(shown)}")
         self.bar.update()
 
     def say(self, line: str) -> None:
-        """A line that stays."""
+        """Print a line above the bar."""
         self.bar.write(line, file=sys.stderr)
 
     def close(self) -> None:
-        """Leave the terminal tidy."""
+        """Close the progress bar."""
         self.bar.close()

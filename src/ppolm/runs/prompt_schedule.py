@@ -1,4 +1,4 @@
-"""Which prompts are trained on, which are held out, and which come in which step."""
+"""Which prompts are trained on, which are held out, and which are used in each step."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from ppolm.errors import DataError
 
 log = logging.getLogger(__name__)
 ANSWERS = frozenset({"chosen", "rejected", "completion", "reference"})
-"""Columns of rows that hold answers of others."""
+"""Columns that hold given answers."""
 
 
 @dataclass(frozen=True)
 class PromptSchedule:
-    """Training prompts in a fixed order per epoch: a function of seed and epoch alone, so a resume needs no memory."""
+    """Training prompts in a fixed order per epoch: it depends only on seed and epoch, so a resume needs no state."""
 
     train: list[Prompt]
     held_out: list[Prompt]
@@ -35,7 +35,7 @@ class PromptSchedule:
     max_steps: int | None
     seed: int
     _orders: dict[int, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """The orders of the epochs that the last batch was taken from: the next one mostly is, too."""
+    """Cached orders of the last batch's epochs: the next batch usually needs the same ones."""
 
     @property
     def total_steps(self) -> int:
@@ -44,7 +44,7 @@ class PromptSchedule:
         return steps if self.max_steps is None else min(steps, self.max_steps)
 
     def epoch(self, step: int) -> int:
-        """The pass over the prompts that PPO step ``step`` (from 0) begins in."""
+        """The epoch in which PPO step ``step`` (from 0) begins."""
         return step * self.per_step // len(self.train)
 
     def batch(self, step: int) -> list[Prompt]:
@@ -62,14 +62,14 @@ class PromptSchedule:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Changes when the prompts do: a resumed run must see the same ones."""
+        """Hash of the prompts: a resumed run must use the same ones."""
         parts = (self.train, self.held_out)
         contents = [[[prompt.content, dict(prompt.columns)] for prompt in prompts] for prompts in parts]
         return hashlib.sha256(json.dumps(contents, default=str).encode()).hexdigest()
 
 
 def seeded(*numbers: int) -> torch.Generator:
-    """A generator that depends on all the numbers."""
+    """A random generator seeded from all the numbers."""
     digest = hashlib.sha256(repr(numbers).encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
 
@@ -102,7 +102,7 @@ def plan_prompts(
 
 
 def passes(num_epochs: int | None, config: PPOConfig, prompts: int) -> int:
-    """Passes over ``prompts`` prompts: those that were set, or as many as ``max_steps`` needs, or one."""
+    """Epochs over ``prompts`` prompts: ``num_epochs`` if set, else as many as ``max_steps`` needs, else one."""
     if num_epochs is None:
         return 1 if config.max_steps is None else -(-config.max_steps * config.prompts_per_step // prompts)
     if num_epochs < 1:
@@ -121,8 +121,8 @@ def passes(num_epochs: int | None, config: PPOConfig, prompts: int) -> int:
 def different_prompts(prompts: Sequence[Prompt]) -> list[Prompt]:
     """Each prompt once: a file of comparisons has a row for every pair of answers.
 
-    A row that only asks is the same as another if its other columns, which go to the reward, are the same too. Of one
-    with answers (chosen, rejected, completion, reference) the first counts: PPO writes its own.
+    Rows without answers are duplicates only if their other columns, which go to the reward, are the same too. Of rows
+    with answers (chosen, rejected, completion, reference) the first is kept: PPO samples its own answers.
     """
     kept: dict[bytes, Prompt] = {}
     for prompt in prompts:
@@ -133,14 +133,14 @@ def different_prompts(prompts: Sequence[Prompt]) -> list[Prompt]:
 
 
 def held_out_prompts(prompts: Sequence[Prompt], config: PPOConfig) -> int:
-    """How many prompts to hold out: eval_fraction of them, and a larger share of few prompts, up to a quarter."""
+    """How many prompts to hold out: eval_fraction of them; if they are few a larger share, up to a quarter."""
     number = len({prompt.key for prompt in prompts})
     floor = min(ENOUGH_PROMPTS, number // 4) if config.eval_fraction else 0
     return min(max(int(number * config.eval_fraction), floor), config.max_eval_prompts)
 
 
 def _draw(prompts: list[Prompt], count: int, random: torch.Generator) -> tuple[list[Prompt], list[Prompt]]:
-    """The rest, and the rows of ``count`` randomly drawn prompts."""
+    """The remaining rows, and the rows of ``count`` randomly drawn prompts."""
     groups = group_by_prompt(prompts, _key)
     return hold_out(prompts, groups, count, random, size=lambda _: 1)
 
@@ -165,10 +165,10 @@ def _warn_of_few(held_out: Sequence[Prompt], config: PPOConfig, given: bool) -> 
 
 
 def _fitting(prompts: list[Prompt], config: PPOConfig, generator: TextGenerator) -> list[Prompt]:
-    """The prompts that leave room for a response; too long ones are an error or left out, as configured."""
+    """The prompts that leave room for a response; longer ones raise an error or are left out, as configured."""
     fitting = []
     for number, prompt in enumerate(prompts):
-        # A token is at least a byte, so most prompts are known to fit without being encoded.
+        # A token is at least one byte, so most prompts are known to fit without encoding them.
         if isinstance(prompt.content, str) and generator.fits(range(len(prompt.content.encode()) + 2)):
             fitting.append(prompt)
         elif config.long_prompts == "error":

@@ -18,32 +18,32 @@ class TrainingResults:
     best_dir: Path
     """PEFT folder of the best policy: the one with the highest held-out reward, or the last one without evaluation."""
     steps: int
-    """PPO steps done, those before a resume included."""
+    """PPO steps done, including those before a resume."""
     stopped: str
-    """Why it ended: finished, converged, collapsed or, in the report of a run that a signal stopped, interrupted."""
+    """Why it ended: finished, converged, over-optimised, collapsed, or (in the report after a signal) interrupted."""
     verdict: str
     """improved, unclear, unchanged, suspect, over-optimised, collapsed, or not evaluated."""
     reasons: tuple[str, ...]
-    """Why the verdict is what it is."""
+    """The reasons for the verdict."""
     performance: Performance | None
     """First and best held-out reward; None without evaluation."""
     metrics: list[dict[str, Any]] = field(repr=False)
-    """The numbers of each PPO step of this call."""
+    """The metrics of each PPO step of this call."""
     evaluations: list[dict[str, float]] = field(repr=False)
-    """The numbers of each evaluation, those before a resume included."""
+    """The metrics of each evaluation, including those before a resume."""
 
     doubts: tuple[str, ...] = ()
-    """Objections to the reward itself, whatever the verdict."""
+    """Objections to the reward itself, independent of the verdict."""
 
     @property
     def stands_on(self) -> str:
-        """How much the verdict rests on."""
+        """The sample size behind the verdict."""
         last = self.evaluations[-1]
         prompts = last.get("num_prompts", last.get("num_responses", 0))
-        return f"{last.get('num_responses', 0):.0f} responses to {prompts:.0f} different prompts each"
+        return f"{last.get('num_responses', 0):.0f} responses to {prompts:.0f} different prompts per evaluation"
 
     def summary(self) -> str:
-        """A few lines for people."""
+        """The outcome in a few lines of text."""
         lines = [f"{self.steps} PPO steps, {self.stopped}. Verdict: {self.verdict} ({'; '.join(self.reasons)})."]
         if self.performance:
             best = self.performance

@@ -1,4 +1,4 @@
-"""What may be continued: finding and checking checkpoints, configurations and the best policy of a run."""
+"""Finds and verifies the checkpoints and the best policy of a run."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ppolm.storage.atomic import standing_folder, standing_names, verify_folder
 
 
 def run_of(path: Path) -> Path:
-    """The run folder of a path that names a run or one of its checkpoints."""
+    """The run folder, given a run or one of its checkpoints."""
     return path.parent.parent if path.parent.name == "checkpoints" else path
 
 
 def find_checkpoint(path: Path) -> tuple[Path, Path]:
-    """Run folder and checkpoint of a path that names either: the newest checkpoint, if it is a run. It is verified."""
+    """Run folder and verified checkpoint, given either; of a run, the newest checkpoint."""
     run, checkpoint = run_of(path), path
     if run == path:
         read_run_config(path)
@@ -47,7 +47,7 @@ def find_best(run: Path) -> Path:
 
 
 def _again(run: Path) -> str:
-    """How to restart a run that cannot be resumed: in its own folder, if nothing in it could be lost."""
+    """How to restart a run that cannot be resumed: in its own folder, if nothing would be lost."""
     if holds_run(run):
         return "Start a new run with another run_name."
     parts = ["ppolm train", f"--config {run / 'config.yaml'}", f"--output-dir {run.parent}", f"--run-name {run.name}"]

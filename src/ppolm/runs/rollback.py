@@ -1,4 +1,4 @@
-"""Undoing a PPO step that was abandoned: the trainer as it was before, bit for bit."""
+"""Undoes an abandoned PPO step: restores the trainer to its previous state, bit for bit."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from ppolm.storage.state_files import copied
 
 
 class Snapshot:
-    """What a step changes, copied before it: two adapters, and the state of every component.
+    """A copy of everything a step changes: two adapters, and the state of every component.
 
-    That is three times the trained weights, in the computer's memory; the base is not among them.
+    It takes three times the trained weights in host memory; the base is not copied.
     """
 
     def __init__(self, trainer: Trainer) -> None:
@@ -22,7 +22,7 @@ class Snapshot:
 
     @torch.no_grad()
     def restore(self, trainer: Trainer) -> None:
-        """Put the trainer back to where it was."""
+        """Restore the trainer to the snapshot."""
         for model, weights in zip((trainer.models.policy, trainer.models.value), self._weights, strict=True):
             for name, value in model.parameters().items():
                 value.copy_(weights[name])

@@ -23,21 +23,21 @@ from ppolm.token_attribution.sa_pairs_io import to_parquet
 
 log = logging.getLogger(__name__)
 IN_USE = "Wait until it ends, stop it, or choose another run_name for a run of its own."
-"""What to do about a folder that another run holds."""
+"""What to do if another run holds the folder."""
 
 
 class RunFolder:
-    """The one writer of a run's folder, while it holds the claim to it."""
+    """The only writer of a run's folder, for as long as it holds the claim."""
 
     def __init__(self, claim: Claim, config: PPOConfig) -> None:
         self.claim, self.path, self.config = claim, claim.folder, config
         self.last_step = 0
-        """Steps that are there already; what TensorBoard has of later ones is no longer shown."""
+        """Steps done before a resume; TensorBoard no longer shows events of later ones."""
         self._tensorboard: Any = None
 
     @classmethod
     def create(cls, claim: Claim, config: PPOConfig) -> RunFolder:
-        """A new folder; one that already holds a run is left alone."""
+        """A new folder; raises if it already holds a run."""
         tidy_run(claim)
         refuse_used_folder(claim.folder)
         with explained(claim.folder, "start it again"):
@@ -48,7 +48,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, claim: Claim, config: PPOConfig) -> RunFolder:
-        """An existing folder, to continue; settings that were allowed to change are kept for the next resume."""
+        """An existing folder to resume; changed settings are stored for the next resume."""
         folder = cls(claim, config)
         with explained(claim.folder, f"resume: {folder.resume_command}"):
             if read_run_config(claim.folder) != config:
@@ -58,10 +58,10 @@ class RunFolder:
 
     @property
     def resume_command(self) -> str:
-        """What continues this run."""
+        """The command that resumes this run."""
         return f"ppolm train --resume {self.path}"
 
-    # ---- what others look at: never stops training ----------------------------------------------------------------
+    # ---- logs, samples and tables: a failed write never stops training ----------------------------------------------
 
     def log_metrics(self, metrics: Mapping[str, Any], kind: str = "train") -> None:
         """Append one line to metrics.jsonl and the numbers to TensorBoard."""
@@ -83,7 +83,7 @@ class RunFolder:
                 self._tensorboard.add_scalar(f"{kind}/{name}", value, int(metrics["step"]))
 
     def note(self, name: str, facts: Mapping[str, Any]) -> None:
-        """Write something about the run as a JSON file of its own, whole: others may be reading it."""
+        """Write facts about the run to a JSON file of their own, atomically: others may be reading it."""
 
         def write() -> None:
             text = json.dumps(facts, indent=1)
@@ -113,18 +113,18 @@ class RunFolder:
     def _observe(self, what: str, write: Callable[[], None]) -> None:
         try:
             write()
-        except Exception as error:  # a full disk or a broken viewer must not cost a training run
+        except Exception as error:  # a full disk or a broken logger must not end a training run
             log.warning("%s of this step could not be written: %s", what, error)
 
     def close(self) -> None:
-        """Flush what is buffered."""
+        """Flush buffered events."""
         if self._tensorboard is not None:
             self._observe("TensorBoard events", self._tensorboard.close)
 
-    # ---- what a run lives on: errors are errors -------------------------------------------------------------------
+    # ---- checkpoints and best/: a failed write is an error ----------------------------------------------------------
 
     def save_checkpoint(self, step: int, fill: Callable[[Path], None]) -> Path:
-        """Write checkpoints/step-NNNNNN whole, then drop the oldest ones beyond keep_checkpoints."""
+        """Write checkpoints/step-NNNNNN atomically, then delete the oldest ones beyond keep_checkpoints."""
         path = self.path / "checkpoints" / f"step-{step:06d}"
         self._write(path, fill)
         for old in self.checkpoints()[: -self.config.keep_checkpoints]:
@@ -145,30 +145,30 @@ class RunFolder:
             write_folder(path, fill)
 
     def check_result(self) -> None:
-        """Raise unless what the run is about to report is really there."""
+        """Raise unless the claim still holds and best/ is intact."""
         self.claim.check()
         verify_folder(self.path / "best")
 
 
 def tidy_run(claim: Claim) -> None:
-    """Put in order what a killed owner of a run folder has left behind."""
+    """Clean up what a killed process left behind in a run folder."""
     for folder in (claim.folder, claim.folder / "checkpoints", claim.folder / "table"):
         tidy(folder)
 
 
 def holds_run(path: Path) -> bool:
-    """Whether a run has saved anything at ``path`` yet: a start that was ended early may simply be repeated."""
+    """Whether a run has saved anything at ``path``; if not, it can simply be started again."""
     return any(path.glob("checkpoints/step-*")) or (path / "best").exists() or (path / "metrics.jsonl").exists()
 
 
 def refuse_used_folder(path: Path) -> None:
-    """Raise if there is anything at the place of a new run but the beginnings of one that has saved nothing."""
+    """Raise if the folder of a new run holds anything but a start that has saved nothing."""
     if path.is_dir() and holds_run(path):
         hint = f"continue it with --resume {path}" if any(path.glob("checkpoints/step-*")) else "remove it"
         raise RunFolderError(f"Run folder {path} already holds a run. Choose another run_name, or {hint}")
     names = {file.name for file in path.iterdir()} if path.is_dir() else set()
     if "config.yaml" not in names and any(not name.startswith(".") for name in names):
-        raise RunFolderError(f"Folder {path} is not empty, and what is in it is no run. Choose another run_name.")
+        raise RunFolderError(f"Folder {path} is not empty and is not a run folder. Choose another run_name.")
 
 
 def read_run_config(path: Path) -> PPOConfig:

@@ -1,4 +1,4 @@
-"""report/: plots and a Markdown summary, made from what the run folder holds."""
+"""report/: plots and a Markdown summary, made from the files of the run folder."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SUMMARY = (
 
 
 def write_report(results: TrainingResults) -> None:
-    """Write report/*.png and report/summary.md. A report that fails is a warning: the run itself is safe."""
+    """Write report/*.png and report/summary.md. A failure is only a warning: the run itself is already saved."""
     run = results.run_dir
     try:
         folder = run / "report"
@@ -75,7 +75,7 @@ def _plot(path: Path, title: str, names: Sequence[str], train: Rows, evaluations
 
 
 def _plot_judge(path: Path, title: str, evaluations: Rows) -> None:
-    """Reward and judge in one picture, each on its own scale, the judge with two standard errors."""
+    """Reward and judge in one plot, each on its own scale; error bars of the judge are two standard errors."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 

@@ -41,26 +41,27 @@ log = logging.getLogger(__name__)
 
 
 def run_path(config: PPOConfig) -> Path:
-    """Where a new run goes."""
+    """The folder of a new run."""
     name = config.run_name or f"{Path(config.model_name).name}-{datetime.now():%Y%m%d-%H%M%S}"
     return Path(config.output_dir) / name
 
 
 def reward_doubts(config: PPOConfig) -> tuple[str, ...]:
-    """Objections in the reward models' reports to training on them."""
+    """What the reward models' own readiness reports object to."""
     doubts = {name: doubts_about(Path(reward_path(name))) for name in config.reward_model}
     return tuple(
-        f"The reward model {name} is not ready by its own report, so its score may not mean what you want: {doubt}."
+        f"The reward model {name} is not ready by its own readiness report, so its scores may not measure what you "
+        f"want: {doubt}."
         for name, doubt in doubts.items()
         if doubt
     )
 
 
 def claim_run(config: PPOConfig, resume: str | Path | None) -> Claim:
-    """The right to write into the folder of a new run, or of one that is resumed; held until the run ends."""
+    """The exclusive claim to the folder of a new or resumed run, held until the run ends."""
     if resume is not None:
         run = run_of(Path(resume))
-        read_run_config(run)  # before a folder is made for a lock
+        read_run_config(run)  # raises before a folder is created for the lock
         return Claim(run, IN_USE)
     return Claim(run_path(config), IN_USE) if config.run_name else claim_numbered(run_path(config), IN_USE)
 
@@ -78,11 +79,12 @@ class TrainingRun:
         claim: Claim,
     ) -> None:
         self.trainer, self.config, self.claim = trainer, trainer.config, claim
+        trainer.occasion.run = claim.folder.name
         self.stopping = Stopping()
         self.saved: tuple[int, int] | None = None
         """Step and number of evaluations of the last checkpoint."""
         self.aside: Path | None = None
-        """Where a resume moved what lay after its checkpoint."""
+        """Where a resume moved the files from after its checkpoint."""
         if trainer.step and resume is None:
             raise ConfigError(
                 f"This trainer has already taken {trainer.step} PPO steps, and a run starts from the reference. "
@@ -131,7 +133,7 @@ class TrainingRun:
             self.convergence = judge(history, self.evaluator.limits)[1]
 
     def run(self) -> TrainingResults:
-        """Train to the end, to convergence, to collapse, or until a signal stops it (Stopped, once all is saved)."""
+        """Train until the last step, an alarm, convergence, or a signal (raises Stopped once everything is saved)."""
         before = read_status(self.folder.path)
         self.status = RunStatus("running", self.schedule.total_steps, **({"started": before.started} if before else {}))
         self.folder.note("status", self.status.to_dict())
@@ -175,9 +177,9 @@ class TrainingRun:
         if trainer.step == 0 and self.saved is None:
             self._save_checkpoint()  # so that there is something to resume from, whatever happens in the first steps
         elif self.saved is not None:
-            moved = f"; what lay after it was moved to {self.aside}" if self.aside else ""
+            moved = f"; everything from later steps was moved to {self.aside}" if self.aside else ""
             progress.say(f"resuming after step {trainer.step} of {total}{moved}")
-        if self._evaluation_is_due:  # the first one, or one that a stop left out
+        if self._evaluation_is_due:  # the first one, or one skipped by an earlier stop
             self._evaluate(progress)
             if trainer.step and self._checkpoint_is_due:
                 self._save_checkpoint()
@@ -190,7 +192,7 @@ class TrainingRun:
                 self._save_checkpoint()
 
     def _end_early(self, number: int) -> None:
-        """Save the last finished step, write the report, and tell the caller."""
+        """Save the last finished step, write the report, and raise Stopped."""
         step, total = self.trainer.step, self.schedule.total_steps
         if self.saved != self._progress:
             self._save_checkpoint()
@@ -225,7 +227,7 @@ class TrainingRun:
 
     def _step(self, progress: Progress) -> None:
         trainer, config = self.trainer, self.config
-        self.claim.check()  # a run whose folder is gone has nowhere to leave its result
+        self.claim.check()  # if the folder is gone, the result could not be saved
         reward_coef = trainer.kl.reward_coef  # an adaptive one changes at the end of the step
         results = self._undoable_step()
         step, metrics = trainer.step, results["metrics"]
@@ -242,7 +244,7 @@ class TrainingRun:
         progress.step(metrics)
 
     def _undoable_step(self) -> dict[str, Any]:
-        """A PPO step that can be abandoned at any moment; then nothing of it remains."""
+        """A PPO step that can be abandoned at any point; the trainer is then restored to its state before it."""
         trainer = self.trainer
         before = Snapshot(trainer)
         try:
@@ -256,7 +258,7 @@ class TrainingRun:
             raise
 
     def _measure(self) -> Measurement:
-        """An evaluation, which a first signal interrupts: it changes nothing, and a resume makes up for it."""
+        """An evaluation. The first signal interrupts it, since it changes no state and a resume repeats it."""
         assert self.evaluator is not None
         try:
             with self.stopping.interruptible(1):

@@ -1,1 +1,1 @@
-"""Files and folders that are never harmed: claimed by one process, written whole or not at all, verified."""
+"""Safe files and folders: claimed by one process at a time, written atomically, and verified when read."""

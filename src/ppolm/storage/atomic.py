@@ -1,4 +1,4 @@
-"""Folders and files that appear whole or not at all."""
+"""Writing folders and files atomically."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from ppolm.errors import RunFolderError
 
 MANIFEST = "manifest.json"
 LEFTOVER = re.compile(r"\.(?P<name>.+)\.\d+-[0-9a-f]{8}\.(?P<kind>tmp|old)")
-"""What is written and not yet in its place (tmp), or is being replaced (old): with the process and a random number."""
+"""Temporary names with process id and random number: being written (tmp), or being replaced (old)."""
 NOT_OURS = re.compile(r"\.DS_Store|\._.*|Thumbs\.db|desktop\.ini|\.nfs.*")
-"""What file managers and network file systems put beside files."""
+"""Files added by file managers and network file systems."""
 
 
 def passing_name(path: Path, kind: str) -> Path:
-    """A name beside ``path`` that no other process uses."""
+    """A temporary name next to ``path`` that no other process uses."""
     return path.with_name(f".{path.name}.{os.getpid()}-{uuid.uuid4().hex[:8]}.{kind}")
 
 
 def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
-    """Let ``fill`` write into a temporary folder, then put it at ``path`` in one move, replacing what was there.
+    """Let ``fill`` write into a temporary folder, then rename it to ``path``, replacing what was there.
 
-    A manifest with size and SHA-256 of every file goes with it, so that a damaged copy is noticed. A crash at any
-    moment leaves the old folder or the new one. The folder above must be there: one that was removed stays removed.
+    A manifest with size and SHA-256 of every file is added, so that a damaged copy is noticed. A crash at any moment
+    leaves the old folder or the new one. The parent folder must exist: if it was removed, it is not created again.
     """
     temporary = passing_name(path, "tmp")
     _fill(temporary, fill)
@@ -45,7 +45,7 @@ def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
 
 
 def _fill(temporary: Path, fill: Callable[[Path], None]) -> None:
-    """A new folder with a manifest, on the disk; nothing is left of it if that fails."""
+    """Fill a new folder, add a manifest and sync it to disk; remove it if anything fails."""
     temporary.mkdir()
     try:
         fill(temporary)
@@ -60,9 +60,9 @@ def _fill(temporary: Path, fill: Callable[[Path], None]) -> None:
 
 
 def write_into(folder: Path, fill: Callable[[Path], None], last: str) -> None:
-    """Let ``fill`` write files and put them into ``folder`` beside what is there; ``last`` is the file that says: done.
+    """Let ``fill`` write files and move them into ``folder``; the file ``last`` comes last and marks it as complete.
 
-    A crash before that file is there leaves an unfinished result, which is written again; other files stay untouched.
+    A crash before that leaves an unfinished result, which is written again; other files of the folder stay untouched.
     """
     new = passing_name(folder / "new", "tmp")
     _fill(new, fill)
@@ -74,7 +74,7 @@ def write_into(folder: Path, fill: Callable[[Path], None], last: str) -> None:
 
 
 def write_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Let ``write`` write a file, then put it at ``path`` in one move."""
+    """Let ``write`` write a temporary file, then rename it to ``path``."""
     temporary = passing_name(path, "tmp")
     try:
         write(temporary)
@@ -88,7 +88,7 @@ def write_file(path: Path, write: Callable[[Path], object]) -> None:
 
 @contextmanager
 def explained(path: Path, then: str) -> Iterator[None]:
-    """Turn what a full disk, a lost folder or missing rights raise into one sentence. ``then``: what to do next."""
+    """Turn errors from a full disk, a lost folder or missing permissions into one message ending in ``then``."""
     try:
         yield
     except (OSError, SafetensorError) as error:
@@ -99,30 +99,30 @@ def explained(path: Path, then: str) -> Iterator[None]:
 
 
 def standing_folder(path: Path) -> Path:
-    """Where the contents of a folder are now, for readers: they may come between the two moves of its writer."""
+    """Where the contents of a folder are now: a reader may come between the two renames of ``write_folder``."""
     return path if path.exists() else next(iter(_olds(path)[::-1]), path)
 
 
 def standing_names(folder: Path) -> set[str]:
-    """Names of what is in a folder, whatever is just being replaced included."""
+    """Names of what is in a folder, including what is just being replaced."""
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     return {match["name"] if (match := LEFTOVER.fullmatch(name)) and match["kind"] == "old" else name for name in names}
 
 
 def _olds(path: Path) -> list[Path]:
-    """What ``path`` was before it was replaced, the newest last; earlier versions named it without a number."""
+    """Replaced versions of ``path``, newest last; earlier versions of ppolm named them without a number."""
     found = [path.with_name(f".{path.name}.old"), *path.parent.glob(f".{path.name}.*-*.old")]
     return sorted((old for old in found if old.is_dir()), key=lambda old: old.stat().st_mtime)
 
 
 def recover_folder(path: Path) -> None:
-    """Put the old folder back if a crash fell between the two moves of ``write_folder``. For the owner alone."""
+    """Restore the old folder after a crash between the two renames of ``write_folder``. Only for the folder's owner."""
     if (standing := standing_folder(path)) != path:
         standing.rename(path)
 
 
 def tidy(folder: Path) -> None:
-    """Put in order what killed processes have left half written in a folder. For its owner: others may be writing."""
+    """Restore or remove what killed processes left half written in a folder. Only for its owner."""
     for name in {*standing_names(folder), "best", "checkpoint"}:  # these two had other names in earlier versions
         recover_folder(folder / name)
     for path in list(folder.iterdir()) if folder.is_dir() else ():
@@ -144,7 +144,7 @@ def describe(file: Path) -> list[object]:
 
 
 def sync(path: Path) -> None:
-    """Make sure a file or folder is on the disk, not only in its cache."""
+    """Flush a file or folder from the cache to disk."""
     if path.is_dir() and os.name == "nt":
         return  # Windows cannot open folders for this
     handle = os.open(path, os.O_RDONLY)
@@ -155,10 +155,10 @@ def sync(path: Path) -> None:
 
 
 def verify_folder(path: Path) -> None:
-    """Raise unless the manifest names exactly the files that are there, and each is as it was written.
+    """Raise unless the manifest names exactly the files that exist, and each is unchanged.
 
-    The manifest has no checksum of its own and needs none: it must be byte for byte what we would write, so whatever
-    changes in it changes a name, a size or a checksum, and that no longer fits a file.
+    The manifest needs no checksum of its own: it must be byte for byte what we would write, so any change to it
+    changes a name, a size or a checksum, which then no longer matches a file.
     """
     try:
         text = (path / MANIFEST).read_bytes()
@@ -187,6 +187,6 @@ def _manifest(files: dict[str, list[object]]) -> bytes:
 
 
 def _files(folder: Path) -> set[str]:
-    """The files of a folder but for its manifest, by their path in it."""
+    """The files of a folder except its manifest, by relative path."""
     found = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if not file.is_dir()}
     return {name for name in found if name != MANIFEST and not NOT_OURS.fullmatch(name.rpartition("/")[2])}

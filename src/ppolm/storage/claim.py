@@ -1,4 +1,4 @@
-"""One writer per folder: an exclusive claim by a lock of the operating system, which goes with its owner."""
+"""One writer per folder: an exclusive claim through an operating-system lock, released when its owner ends."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from ppolm.errors import RunFolderError
 
 log = logging.getLogger(__name__)
 LOCK = ".lock"
-"""The file in a claimed folder that is locked. That it is there says nothing; that it is locked does."""
+"""The lock file in a claimed folder. Only the lock on it counts, not whether it exists."""
 TRIES = 20
-"""A folder may vanish between two looks, when its owner ends and tidies up; more often than this it is an error."""
+"""Attempts to claim a folder, which may vanish in between when its owner ends and cleans up."""
 
 
 class Claim:
-    """The right to write into a folder, for as long as the ``with`` block runs.
+    """The exclusive right to write into a folder while the ``with`` block runs.
 
-    The lock belongs to the open file, so the system takes it back when the process ends, however it ends.
+    The lock belongs to the open file, so the system releases it when the process ends, however it ends.
     """
 
     def __init__(self, folder: Path, advice: str, new: bool = False) -> None:
         """``advice`` tells a user what to do if the folder is claimed. ``new``: it must not exist yet."""
         self.folder, self.advice = folder, advice
         self._made: list[Path] = []
-        """Folders that did not exist before, the uppermost first."""
+        """Folders created for this claim, outermost first."""
         self._handle = self._take(new)
-        # A copy of this process that lives longer than it (a pool of workers in a reward, say) must not hold the lock.
+        # A forked child that outlives this process (such as a worker pool in a reward) must not hold the lock.
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=partial(_forget, weakref.ref(self)))
 
@@ -60,12 +60,12 @@ class Claim:
                 os.close(handle)
                 raise RunFolderError(in_use(self.folder, self.advice))
             if self._is_mine(handle):
-                with suppress(OSError):  # only for people; a full disk has room for no words
+                with suppress(OSError):  # only informative, and the disk may be full
                     os.ftruncate(handle, 0)
                     os.write(handle, _owner())
                 return handle
             os.close(handle)
-        raise RunFolderError(f"{self.folder} cannot be claimed: it vanishes again and again. Choose another folder.")
+        raise RunFolderError(f"{self.folder} cannot be locked: it keeps being removed. Choose another folder.")
 
     def _make(self, exist_ok: bool) -> None:
         missing = [parent for parent in self.folder.parents if not parent.exists()][::-1]
@@ -84,14 +84,14 @@ class Claim:
                 raise
 
     def _is_mine(self, handle: int) -> bool:
-        """Whether the locked file is still the one that others would find."""
+        """Whether the locked file is still the one at this path."""
         try:
             return os.path.samestat(os.stat(self.folder / LOCK), os.fstat(handle))
         except FileNotFoundError:
             return False
 
     def check(self) -> None:
-        """Raise if the folder was removed or replaced in the meantime: nothing may be written into it then."""
+        """Raise if the folder was removed or replaced in the meantime, in which case nothing may be written."""
         if not self._is_mine(self._handle):
             raise RunFolderError(
                 f"{self.folder} was removed, moved or replaced while it was being written to, so nothing more is "
@@ -99,19 +99,19 @@ class Claim:
             )
 
     def release(self) -> None:
-        """Let others claim the folder; one that was created and stayed empty is removed."""
+        """Release the folder; folders that were created for the claim and are still empty are removed."""
         if self._handle < 0:
             return
         mine, handle = self._is_mine(self._handle), self._handle
         self._handle = -1
-        # While it is locked, so that no other process's new lock is removed; Windows cannot remove an open file.
+        # Removed while locked, so as not to remove another process's new lock; Windows cannot remove an open file.
         if sys.platform == "win32":
             os.close(handle)
         with suppress(OSError):
             if mine:
                 (self.folder / LOCK).unlink()
                 for folder in reversed(self._made):
-                    folder.rmdir()  # fails if there is anything in it
+                    folder.rmdir()  # fails unless it is empty
         if sys.platform != "win32":
             os.close(handle)
 
@@ -125,7 +125,7 @@ class Claim:
 
 
 def claim_numbered(folder: Path, advice: str) -> Claim:
-    """Claim a new folder of this name, or with -2, -3 ... behind it if there is one already."""
+    """Claim a new folder with this name, or with -2, -3 ... appended if it exists."""
     for number in count(1):
         path = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
         try:
@@ -136,7 +136,7 @@ def claim_numbered(folder: Path, advice: str) -> Claim:
 
 
 def refuse_claimed(folder: Path, advice: str) -> None:
-    """Raise if somebody is writing into a folder now; nothing is changed."""
+    """Raise if another process is writing into a folder; changes nothing."""
     try:
         handle = os.open(folder / LOCK, os.O_RDWR | getattr(os, "O_BINARY", 0))
     except OSError:
@@ -149,7 +149,7 @@ def refuse_claimed(folder: Path, advice: str) -> None:
 
 
 def in_use(folder: Path, advice: str) -> str:
-    """Who holds a folder, as far as it is known, and what to do."""
+    """A message that says who holds a folder, if known, and what to do."""
     who = "another process"
     for _ in range(TRIES):
         try:
@@ -157,7 +157,7 @@ def in_use(folder: Path, advice: str) -> str:
             who = f"process {owner['pid']} on {owner['host']} since {owner['since']}"
             break
         except (OSError, ValueError, KeyError, TypeError):
-            time.sleep(0.01)  # it may have got the lock just now, and not yet have put its name on it
+            time.sleep(0.01)  # the owner may have just locked it and not yet written its name
     return f"{folder} is being written to by {who}. {advice}"
 
 
@@ -167,12 +167,12 @@ def _owner() -> bytes:
 
 
 def _lock(handle: int, folder: Path) -> bool:
-    """Whether the file could be locked; where files cannot be locked at all, with a warning instead."""
+    """Whether the file could be locked; if the file system has no locks, True with a warning."""
     try:
         if sys.platform == "win32":
             import msvcrt
 
-            os.lseek(handle, 1 << 30, os.SEEK_SET)  # beyond what is read: Windows lets nobody read what is locked
+            os.lseek(handle, 1 << 30, os.SEEK_SET)  # beyond the content: Windows blocks reads of locked bytes
             try:
                 msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
             finally:

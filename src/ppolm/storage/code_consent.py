@@ -1,9 +1,9 @@
-"""Code that a folder names is run only if its user says so: a run folder may come from somebody else.
+"""Code named by a run folder runs only with the user's consent, since the folder may come from somebody else.
 
-The user who starts a run names its code on the command line, in a settings file or in Python. That is recorded in the
-run folder (``code.json``), sealed with a key that only this user has: users resume and evaluate their own runs without
-being asked, wherever these were moved to. In a folder from elsewhere the seal is missing or somebody else's, and every
-piece of code has to be named again on the command line, or confirmed at the terminal.
+The user who starts a run names its code on the command line, in a settings file or in Python. This is recorded in the
+run folder (``code.json``) and sealed with a key that only this user has, so users can resume and evaluate their own
+runs without being asked, even after moving them. In a folder from elsewhere the seal is missing or somebody else's, and
+every piece of code has to be named again on the command line, or confirmed at the terminal.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 SEAL_FILE = "code.json"
 KEY_BYTES = 32
 OURS = ("model", "human", "gold")
-"""Rewards that are code of ppolm."""
+"""Rewards that are part of ppolm."""
 
 
 @dataclass(frozen=True)
@@ -38,15 +38,15 @@ class Code:
     """Something that a configuration would run, or send prompts to."""
 
     what: str
-    """For people."""
+    """Description for messages."""
     name: str
-    """As the configuration has it."""
+    """Its name in the configuration."""
     flag: str
-    """What names it on the command line."""
+    """The command-line flag that names it."""
 
     @property
     def identity(self) -> str:
-        """The same for the same code: a path means another file in another folder."""
+        """A key that is equal for the same code; paths are resolved, as they depend on the current folder."""
         place, colon, function = self.name.rpartition(":")
         if self.flag == "--trust-remote-code":
             local = Path(self.name).expanduser()
@@ -57,7 +57,7 @@ class Code:
 
 
 def code_of(config: ModelSettings, rewards: bool = True) -> list[Code]:
-    """What a configuration would run besides ppolm itself; without ``rewards`` only what loading its model runs."""
+    """What a configuration would run besides ppolm itself; without ``rewards``, only code run to load its model."""
     found = []
     if config.trust_remote_code and config.model_name != EMBEDDED:
         found.append(Code(f"the Python code of model {config.model_name}", config.model_name, "--trust-remote-code"))
@@ -75,10 +75,10 @@ def code_of(config: ModelSettings, rewards: bool = True) -> list[Code]:
 
 
 def ask_consent(folder: Path, config: ModelSettings, argv: Sequence[str], command: str, rewards: bool = True) -> None:
-    """Raise unless everything that ``folder``'s configuration would run was agreed to.
+    """Raise unless the user has agreed to everything that ``folder``'s configuration would run.
 
-    It was, if this user started the run with it, if the user says so now, or if ``argv`` gives the setting: then its
-    value is what the user typed, and not what the folder says.
+    The user has if they started the run with it, confirm it now, or give the setting in ``argv``: then its value is
+    what the user typed, not what the folder says.
     """
     sealed = _sealed(folder)
     named = {argument.partition("=")[0].replace("_", "-") for argument in argv}
@@ -93,7 +93,7 @@ def ask_consent(folder: Path, config: ModelSettings, argv: Sequence[str], comman
 
 
 def seal(folder: Path, config: ModelSettings) -> None:
-    """Note in a folder that this user started, or agreed to, what its configuration runs. Never stops a training."""
+    """Record in a folder that this user agreed to what its configuration runs. Never stops a training."""
     items = sorted(code.identity for code in code_of(config))
     key = _key(create=True) if items else None
     if key is None:
@@ -113,12 +113,12 @@ def _sealed(folder: Path) -> frozenset[str]:
         if key is not None and hmac.compare_digest(_mac(key, items), str(seal_)):
             return frozenset(map(str, items))
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        pass  # not there, or not ours: nothing was agreed to
+        pass  # missing or not ours: nothing was agreed to
     return frozenset()
 
 
 def _flags(codes: Sequence[Code]) -> list[str]:
-    """What to type, one entry per flag."""
+    """The flags to type, one entry per flag."""
     named: dict[str, list[str]] = {}
     for code in codes:
         named.setdefault(code.flag, []).append(shlex.quote(code.name))
@@ -126,7 +126,7 @@ def _flags(codes: Sequence[Code]) -> list[str]:
 
 
 def _confirmed(folder: Path, codes: Sequence[Code]) -> bool:
-    """Ask at the terminal, if there is an interactive one."""
+    """Ask at the terminal, if it is interactive."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     lines = "\n".join(f"  {printable(code.what, keep='')}" for code in codes)
@@ -143,7 +143,7 @@ def _mac(key: bytes, items: Sequence[str]) -> str:
 
 
 def _key(create: bool) -> bytes | None:
-    """This user's key, made when it is first needed. None: there is no place to keep one."""
+    """This user's key, created when first needed. None if it cannot be stored."""
     try:
         state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "ppolm"
         path = state / "seal.key"
@@ -154,12 +154,12 @@ def _key(create: bool) -> bytes | None:
             with os.fdopen(handle, "wb") as file:
                 file.write(secrets.token_bytes(KEY_BYTES))
             try:
-                os.link(new, path)  # whole or not at all, and never over another process's
+                os.link(new, path)  # atomic, and never overwrites another process's key
             except FileExistsError:
                 pass
             finally:
                 new.unlink()
         key = path.read_bytes()
-    except (OSError, RuntimeError):  # no home, or one that cannot be written
+    except (OSError, RuntimeError):  # no home folder, or not writable
         return None
     return key if len(key) == KEY_BYTES else None

@@ -10,7 +10,7 @@ from typing import Any
 
 
 def append_line(path: Path, row: Mapping[str, Any]) -> None:
-    """Append one JSON line. A line that a crash cut off is closed first, so that it stays alone in its damage."""
+    """Append one JSON line. If a crash cut off the last line, it is ended first, so that no other line is damaged."""
     with path.open("a+b") as file:
         if file.tell():
             file.seek(-1, 2)
@@ -25,7 +25,7 @@ def _finite(value: Any) -> Any:
 
 
 def read_metrics(run: str | Path, kind: str = "train") -> list[dict[str, Any]]:
-    """The metrics of a run by step. A step that was run again after a resume counts once, with its last line."""
+    """The metrics of a run, ordered by step. For a step that was repeated after a resume, the last line counts."""
     rows: dict[float, dict[str, Any]] = {}
     path = Path(run) / "metrics.jsonl"
     for line in path.read_text(encoding="utf-8").split("\n") if path.exists() else ():

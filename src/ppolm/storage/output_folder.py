@@ -1,4 +1,4 @@
-"""The output folder of SFT and reward-model training while it is in the making: its settings, then checkpoints."""
+"""The output folder of SFT and reward-model training while training runs: its settings, then checkpoints."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ppolm.storage.refuse_changes import refuse_changes
 from ppolm.storage.stop_signals import Stopped
 
 SETTINGS: dict[type[SupervisedConfig], str] = {SFTConfig: "sft-settings.yaml", RewardConfig: "reward-settings.yaml"}
-"""What an unfinished training was started with, by the command that did."""
+"""File with the settings of an unfinished training, by type of configuration."""
 CHECKPOINT, DONE = "checkpoint", "training.json"
 IN_USE = "Wait until it ends, stop it, or give --output with another folder."
 
@@ -28,7 +28,7 @@ S = TypeVar("S", bound=SupervisedConfig)
 
 
 def read_settings(kind: type[S], folder: Path) -> S:
-    """What an interrupted training was started with; its output is the folder, wherever that is now."""
+    """The settings of an interrupted training; ``output`` is set to the folder's present path."""
     if not (folder / SETTINGS[kind]).is_file():
         if (folder / DONE).is_file():
             _remove_remains(folder)
@@ -41,7 +41,7 @@ def read_settings(kind: type[S], folder: Path) -> S:
 
 
 def _remove_remains(folder: Path) -> None:
-    """Remove the checkpoint of a finished training that was killed just before it could do so itself."""
+    """Remove the checkpoint of a finished training that was killed just before it did so itself."""
     if (folder / CHECKPOINT).is_dir():
         with Claim(folder, "Wait until it ends."):
             tidy(folder)
@@ -49,9 +49,9 @@ def _remove_remains(folder: Path) -> None:
 
 
 class OutputFolder:
-    """The folder of a training's result, claimed as long as the ``with`` block runs.
+    """The folder of a training's result, claimed while the ``with`` block runs.
 
-    That the result can be written there is checked before the training, not after it.
+    Whether the result can be written there is checked before training, not after.
     """
 
     def __init__(self, config: SupervisedConfig, path: Path, resume: Path | None) -> None:
@@ -61,19 +61,19 @@ class OutputFolder:
     def __enter__(self) -> OutputFolder:
         if self.resume is not None and self.path.resolve() != self.resume.resolve():
             raise ConfigError(f"--resume {self.resume} continues in its own folder. Leave --output out.")
-        refuse_claimed(self.path, IN_USE)  # first: whatever else there is to say about it may change any moment
-        self._refuse()  # before a lock is put into somebody's folder
+        refuse_claimed(self.path, IN_USE)  # first: while it is in use, its contents may change at any moment
+        self._refuse()  # before a lock is put into a folder that is not ours
         self._claim = Claim(self.path, IN_USE)
         try:
             tidy(self.path)
-            self._refuse()  # its last owner may have finished in the meantime
+            self._refuse()  # its previous owner may have finished in the meantime
         except BaseException:
             self._claim.release()
             raise
         return self
 
     def _refuse(self) -> None:
-        """Raise unless there is a training to resume, or a place for a new one."""
+        """Raise unless there is a training to resume, or room for a new one."""
         if self.resume is not None:
             refuse_changes(read_settings(type(self.config), self.resume).to_dict(), self.config, self.resume)
         else:
@@ -91,22 +91,22 @@ class OutputFolder:
             raise Stopped(number, self.path if begun else None, done or self._done()) from None
 
     def _done(self) -> str:
-        """How far an interrupted training has come, by what it has written."""
+        """How far an interrupted training got, judging by what it has written."""
         if (self.path / DONE).is_file():
             return "after the training; what is still to come is its report"
         return "after its last checkpoint" if (self.path / CHECKPOINT).is_dir() else "before its first update"
 
     def begin(self, config: SupervisedConfig) -> Path:
-        """Note the settings, now that data and model are good, so that --resume finds them; the checkpoint's folder."""
+        """Save the settings for --resume, once data and model have loaded; returns the checkpoint folder."""
         with explained(self.path, "start again"):
             write_file(self.path / SETTINGS[type(config)], config.to_yaml)
         seal(self.path, config)
         return self.path / CHECKPOINT
 
     def finish(self) -> None:
-        """Make sure that the result is there, and remove what only an unfinished training needs: the settings first.
+        """Check that the folder is still ours, and remove what only an unfinished training needs, settings first.
 
-        A crash after that leaves a finished training and a checkpoint that nobody needs.
+        A crash after that leaves a finished training with an unneeded checkpoint.
         """
         assert self._claim is not None
         self._claim.check()
@@ -115,7 +115,7 @@ class OutputFolder:
 
 
 def claim_result(folder: Path) -> Claim:
-    """The right to write a result into a folder that is new or empty."""
+    """Claim a new or empty folder for a result."""
     refuse_claimed(folder, IN_USE)
     refuse_results(folder)
     claim = Claim(folder, IN_USE)
@@ -128,7 +128,7 @@ def claim_result(folder: Path) -> Claim:
 
 
 def refuse_results(folder: Path, beginnings: Collection[str] = ()) -> None:
-    """Raise if there is anything in the place of a new result but the ``beginnings`` of one that has saved nothing."""
+    """Raise if the folder of a new result contains anything but ``beginnings``: files of a training without results."""
     if not folder.exists():
         return
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else {"a file"}

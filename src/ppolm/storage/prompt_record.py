@@ -1,4 +1,4 @@
-"""Which prompts a run or reward model held out and trained on: data files change, this record does not."""
+"""A record of the prompts that a run or reward model held out and trained on, since data files may change later."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ppolm.storage.atomic import write_file
 HELD_OUT = "held_out.jsonl"
 """The held-out prompts with their columns, one JSON object per line."""
 TRAINED_ON = "trained_on.txt"
-"""A digest of every prompt that was trained on, one per line: enough to find one of them again."""
+"""A digest of every prompt that was trained on, one per line: enough to recognise a prompt."""
 
 
 def write_held_out(folder: Path, prompts: Sequence[Prompt]) -> None:
-    """Keep the held-out prompts."""
+    """Record the held-out prompts."""
     _write(folder / HELD_OUT, (json.dumps(as_row(prompt), ensure_ascii=False, default=str) for prompt in prompts))
 
 
 def write_trained_on(folder: Path, keys: Iterable[bytes]) -> None:
-    """Keep which prompts were trained on."""
+    """Record which prompts were trained on."""
     _write(folder / TRAINED_ON, (key.hex() for key in sorted(set(keys))))
 
 
@@ -41,7 +41,7 @@ def read_held_out(run: Path) -> list[Prompt]:
 
 
 def read_trained_on(folder: Path) -> set[bytes]:
-    """Keys of the prompts that a run or reward model was trained on; none where nothing says so."""
+    """Keys of the prompts that a run or reward model was trained on; empty if there is no record."""
     try:
         return {bytes.fromhex(line) for line in (folder / TRAINED_ON).read_text(encoding="ascii").split()}
     except (OSError, ValueError):
@@ -49,7 +49,7 @@ def read_trained_on(folder: Path) -> set[bytes]:
 
 
 def as_row(prompt: Prompt) -> dict[str, object]:
-    """A prompt as a data row that reads back as the same prompt."""
+    """A prompt as a data row that loads as the same prompt."""
     column = "prompt" if isinstance(prompt.content, str) else "messages"
     return {**prompt.columns, column: prompt.content}
 

@@ -1,4 +1,4 @@
-"""Which settings an interrupted training may be continued with."""
+"""Which settings may change when an interrupted training is resumed."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ppolm.errors import RunFolderError
 
 
 def refuse_changes(saved: Mapping[str, Any], config: ModelSettings, where: Path) -> None:
-    """Raise if the configuration differs from a saved one in anything that changes the numbers of a step.
+    """Raise if the configuration differs from a saved one in a setting that changes the numbers of a step.
 
-    Which settings those are stands beside each of them, as ``on_resume``. Prompts may come from another place: they
-    are compared by their content, the length of a run with a learning-rate schedule by its steps.
+    Each setting declares this as ``on_resume``. The path of the prompts may change, because prompts are compared by
+    content; so may the length settings, because a run with a learning-rate schedule is compared by its steps.
     """
     allowed = may_change(type(config))
-    wanted, saved = config.anchored().to_dict(), anchored(saved)  # the same place may be written in several ways
+    wanted, saved = config.anchored().to_dict(), anchored(saved)  # the same path may be written in several ways
     changed = [
         f"{name} {saved.get(name)!r} -> {wanted[name]!r}"
         for name in wanted

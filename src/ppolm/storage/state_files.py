@@ -1,4 +1,4 @@
-"""The states of components as files: tensors in safetensors, tables in Parquet, everything else in JSON. No pickle."""
+"""Saving component states: tensors in safetensors, tables in Parquet, everything else in JSON. No pickle."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ppolm.token_attribution import SAPairs
 from ppolm.token_attribution.sa_pairs_io import from_parquet, to_parquet
 
 TABLE = "$table"
-"""Marks a table in the JSON part, by the name of its file."""
+"""Key that marks a table in the JSON part; its value is the file name."""
 STEP = "::"
-"""Stands between the names that lead to a tensor."""
+"""Separates the keys on the path to a tensor."""
 
 
 def save_states(folder: Path, states: Mapping[str, State]) -> dict[str, Any]:
-    """Write the tensors and tables of each component into ``folder``; the rest, which JSON can hold, is returned."""
+    """Write the tensors and tables of each component into ``folder``; returns the rest, which JSON can hold."""
     rest = {}
     for name, state in states.items():
         tensors: dict[str, Tensor] = {}
@@ -35,7 +35,7 @@ def save_states(folder: Path, states: Mapping[str, State]) -> dict[str, Any]:
 
 
 def _part(value: Any, path: tuple[str, ...], tensors: dict[str, Tensor], tables: dict[str, SAPairs], name: str) -> Any:
-    """What of a state goes into JSON; its tensors and tables are put aside under the names of their place."""
+    """The part of a state for JSON; its tensors and tables are collected, tensors under their path in the state."""
     if isinstance(value, SAPairs):
         file = f"{name}-{len(tables):03d}.parquet"
         tables[file] = value
@@ -54,7 +54,7 @@ def _part(value: Any, path: tuple[str, ...], tensors: dict[str, Tensor], tables:
 
 
 def load_states(folder: Path, rest: Mapping[str, Any], tokenizer: Tokenizer) -> dict[str, State]:
-    """The states that were saved; ``rest`` is what ``save_states`` returned, and tables get the tokenizer."""
+    """Load saved states; ``rest`` is what ``save_states`` returned, and tables get the tokenizer."""
     states = {}
     for name, part in rest.items():
         state = _with_tables(part, folder, tokenizer)
@@ -78,9 +78,9 @@ def _with_tables(part: Any, folder: Path, tokenizer: Tokenizer) -> Any:
 
 
 def copied(value: Any) -> Any:
-    """A state that no later step changes: every tensor copied, into the computer's memory."""
+    """A copy of a state that later steps do not change, with every tensor copied to the CPU."""
     if isinstance(value, Tensor):
         return value.detach().to("cpu", copy=True)
     if isinstance(value, Mapping):
         return {key: copied(item) for key, item in value.items()}
-    return [copied(item) for item in value] if isinstance(value, (list, tuple)) else value  # a table never changes
+    return [copied(item) for item in value] if isinstance(value, (list, tuple)) else value  # tables are immutable

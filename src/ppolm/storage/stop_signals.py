@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while a training runs: what is half done is finished or undone, never left as it is."""
+"""Ctrl-C and SIGTERM during training: a step in progress is finished or undone, never left half done."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 AT_ONCE = 2
-"""Signals that end a step before it is over: a person who presses Ctrl-C once more. SIGTERM counts as so many at once,
-for it mostly comes from a machine that kills a few seconds later, and a step can take minutes."""
+"""Signals that abort a step in progress: a second Ctrl-C. One SIGTERM counts as this many, because it mostly comes from
+a machine that kills the process a few seconds later, and a step can take minutes."""
 AGAIN = 1.0
-"""Seconds until a signal that some library caught is repeated."""
+"""Seconds until a signal that a library may have caught is repeated."""
 SOON = 0.05
-"""Seconds until one is repeated that came while Python was clearing up: what a finaliser raises is lost there."""
-ANNOUNCED = b"stopping after this step; once more: at once, and without it\n"
+"""Seconds until a signal that was lost in a finaliser, which cannot propagate exceptions, is repeated."""
+ANNOUNCED = b"stopping after this step; press Ctrl-C again to stop now and discard it\n"
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal asked to end, and the training is in a state that can be left.
+    """Training was stopped by a signal, in a state from which it can be resumed.
 
-    It is a KeyboardInterrupt, so that whatever lets those through (rewards, time limits, scripts) does so with this.
+    It is a KeyboardInterrupt, so that code that lets those through (rewards, time limits, scripts) lets this through.
     """
 
     def __init__(self, number: int, folder: Path | None = None, done: str = "") -> None:
@@ -41,21 +41,21 @@ class Stopped(KeyboardInterrupt):
 
 
 class Stopping:
-    """Counts the signals while the ``with`` block runs; they interrupt only what is marked as interruptible.
+    """Counts signals while the ``with`` block runs; they interrupt only what is marked as interruptible.
 
-    Handlers can be set in the main thread alone. Elsewhere nothing is changed, and a signal that is ignored on purpose
-    (a job in the background) stays ignored.
+    Handlers can be set only in the main thread; in other threads nothing is changed. A signal that is ignored on
+    purpose (as in a background job) stays ignored.
     """
 
     def __init__(self) -> None:
         self.number: int | None = None
-        """The signal that came first."""
+        """The first signal received."""
         self.count = 0
         self._limit: float = math.inf
         self._before: dict[int, Any] = {}
         self._unraisable = sys.unraisablehook
         self._repeats = False
-        """Whether the next signal is one that was counted already."""
+        """Whether the next signal repeats one that was already counted."""
 
     def __enter__(self) -> Stopping:
         if threading.current_thread() is threading.main_thread():
@@ -86,11 +86,11 @@ class Stopping:
         if self.count >= self._limit:
             raise Stopped(self.number)
         if self.count == 1 and not repeated:
-            with suppress(OSError):  # a print may be under way, which cannot be entered twice
+            with suppress(OSError):  # not print(), which is not reentrant
                 os.write(2, ANNOUNCED)
 
     def _overhear(self, unraisable: Any) -> None:
-        """A signal that comes while Python is clearing up is lost there: not worth a traceback, and sent again."""
+        """A signal that arrives in a finaliser is lost there: show no traceback, and send it again."""
         if not issubclass(unraisable.exc_type, Stopped):
             self._unraisable(unraisable)
         elif self.number is not None:
@@ -102,17 +102,17 @@ class Stopping:
             _knock(number)
 
     def _listens(self, number: int) -> bool:
-        """Whether nobody else has taken over since."""
+        """Whether our handler is still installed."""
         return signal.getsignal(number) == self._hear
 
     def check(self, signals: int) -> None:
-        """Raise once ``signals`` signals have come; called where nothing is half done."""
+        """Raise if at least ``signals`` signals have arrived; called only where nothing is half done."""
         if self.number is not None and self.count >= signals:
             raise Stopped(self.number)
 
     @contextmanager
     def interruptible(self, signals: int) -> Iterator[None]:
-        """Let the given number of signals interrupt what follows anywhere: it must be something that can be undone."""
+        """Let this many signals interrupt the block at any point, so everything in it must be undoable."""
         before = self._limit
         self._limit = signals
         try:
@@ -122,14 +122,14 @@ class Stopping:
             self._limit = before
 
     def shield(self) -> None:
-        """From here on nothing is interrupted any more: what was interrupted is being put in order."""
+        """Allow no further interruption, while what was interrupted is cleaned up."""
         self._limit = math.inf
 
 
 class Insisting(Stopping):
-    """Interrupts at the first signal, and again as long as the block runs.
+    """Interrupts at the first signal, and repeatedly while the block runs.
 
-    Some libraries catch whatever is raised while they are imported and continue half loaded, as if no signal had come.
+    Some libraries catch any exception raised during their import and continue half loaded, as if nothing had happened.
     """
 
     def __init__(self) -> None:
@@ -157,7 +157,7 @@ class Insisting(Stopping):
 
 
 def _knock(number: int) -> None:
-    """Have the main thread hear a signal."""
+    """Send a signal to the main thread."""
     if hasattr(signal, "pthread_kill"):
         signal.pthread_kill(threading.main_thread().ident or 0, number)
     else:

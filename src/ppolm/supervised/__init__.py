@@ -1,4 +1,4 @@
-"""What comes before PPO: supervised fine-tuning and reward-model training."""
+"""The stages before PPO: supervised fine-tuning and reward-model training."""
 
 from ppolm.supervised.reward_trainer import RewardTrainer
 from ppolm.supervised.sft_trainer import SFTTrainer

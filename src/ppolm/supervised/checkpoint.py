@@ -1,4 +1,4 @@
-"""What an interrupted SFT or reward-model training needs to resume bit for bit: safetensors and JSON, never pickle."""
+"""Checkpoints from which SFT and reward-model training resume bit for bit: safetensors and JSON, never pickle."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def save_checkpoint(trainer: SupervisedTrainer[Any], folder: Path) -> None:
-    """Write weights, best weights, optimiser, random state and progress, whole or not at all."""
+    """Write weights, best weights, optimiser, random state and progress, atomically."""
 
     def fill(target: Path) -> None:
         _save(trainer.model.parameters(), target / "weights.safetensors")
@@ -44,9 +44,9 @@ def save_checkpoint(trainer: SupervisedTrainer[Any], folder: Path) -> None:
 
 
 def load_checkpoint(trainer: SupervisedTrainer[Any], folder: Path) -> None:
-    """Put a trainer into the saved state. It computes as the interrupted training did: see ``load_precision``.
+    """Restore a trainer's saved state; its precision must already be that of the checkpoint (``load_precision``).
 
-    On another device than it was saved on, too; there rounding and dropout differ, so it is not bit for bit.
+    This also works on another device, but there rounding and dropout differ, so training is not bit for bit the same.
     """
     try:
         state = json.loads((folder / "state.json").read_text())
@@ -67,7 +67,7 @@ def load_checkpoint(trainer: SupervisedTrainer[Any], folder: Path) -> None:
 
 
 def load_precision(trainer: SupervisedTrainer[Any], folder: Path) -> None:
-    """Let a trainer compute as the one that wrote this checkpoint did: before anything is computed."""
+    """Set a trainer to the precision of the checkpoint; called before anything is computed."""
     recover_folder(folder)
     if not folder.exists():
         return
@@ -91,9 +91,9 @@ def rows_digest(trainer: SupervisedTrainer[Any]) -> str:
 
 
 def random_states(device: torch.device) -> dict[str, Tensor]:
-    """Where the generators that decide dropout stand, by kind of device: the CPU's and that of the training's device.
+    """States of the random generators used for dropout, by device type: the CPU's and the training device's.
 
-    Other devices of the machine do not matter, and the machine that resumes may have none of them.
+    Other devices are not used, and the machine that resumes may not have them.
     """
     states = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
@@ -104,7 +104,7 @@ def random_states(device: torch.device) -> dict[str, Tensor]:
 
 
 def set_random_states(states: Mapping[str, Tensor], device: torch.device) -> None:
-    """Put the generators where they stood. One that the checkpoint does not know stays as the seed left it."""
+    """Restore the generators. One that is not in the checkpoint keeps the state set by the seed."""
     torch.set_rng_state(states["cpu"])
     if device.type == "cuda" and "cuda" in states:
         torch.cuda.set_rng_state(states["cuda"], device)

@@ -1,7 +1,7 @@
-"""Fitting a scalar head to hidden states that stay as they are: a convex problem, solved before the adapter trains.
+"""Fitting a scalar head to fixed hidden states: a convex problem, solved before the adapter trains.
 
-Starting from a head that already agrees with people, the adapter improves what the head reads instead of undoing what a
-random head says (linear probing, then fine-tuning: Kumar et al. 2022, arXiv 2202.10054).
+If the head already agrees with people, the adapter improves the features instead of first undoing the effect of a
+random head (linear probing, then fine-tuning: Kumar et al. 2022, arXiv 2202.10054).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 from ppolm.models.scalar_head import ScalarHead
 
 PENALTIES = tuple(10 ** (half / 2) for half in range(2, -9, -1))
-"""Weights of |v|² that are tried, from 10 down to 1e-4; each fit starts where the one before ended."""
+"""Weights of |v|² to try, from 10 down to 1e-4; each fit starts from the previous solution."""
 
 Loss = Callable[[Tensor], Tensor]
 """Mean loss over rows, given the scores of their answers."""
@@ -23,11 +23,11 @@ Loss = Callable[[Tensor], Tensor]
 def fit_head(
     head: ScalarHead, states: Tensor, loss: Loss, held_out_states: Tensor, held_out_loss: Loss
 ) -> tuple[float, float]:
-    """Give the head the weights with the lowest held-out loss; that loss, and the penalty that led to it.
+    """Set the head to the weights with the lowest held-out loss; returns that loss and its penalty.
 
-    min over v and b of loss(z v + b) + penalty · |v|², where z are the states [n, d] at mean 0 and deviation 1.
+    Minimises loss(z v + b) + penalty · |v|² over v and b, where z are the states [n, d] at mean 0 and deviation 1.
     """
-    # On the CPU: Apple's devices have no float64, and the fit should be the same wherever the states come from.
+    # On the CPU: Apple's devices have no float64, and the fit should not depend on the device.
     states, held_out_states = states.cpu().double(), held_out_states.cpu().double()
     mean, std = states.mean(0), states.std(0).clamp(min=1e-6)
     z, z_held_out = (states - mean) / std, (held_out_states - mean) / std

@@ -1,4 +1,4 @@
-"""Human judgements as a reward model learns from them: token ids, a target, and how much it counts."""
+"""Human judgements as training data of a reward model: token ids, a target and a weight."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ppolm.training.rating_loss import rating_loss, thumb_loss
 
 @dataclass(frozen=True)
 class JudgedAnswers:
-    """Token ids of the answer or the two answers that a judgement is about, and the judgement."""
+    """A judgement and the token ids of its one or two answers."""
 
     tokens: Answers
     judgement: Judgement
@@ -30,7 +30,7 @@ class JudgedAnswers:
 
 @dataclass(frozen=True)
 class RatingScale:
-    """Mean and deviation of the human scores: people may use any scale, the model learns z = (x − mean) / std."""
+    """Mean and deviation of human scores: people may use any scale; the model learns z = (x − mean) / std."""
 
     mean: float = 0.0
     std: float = 1.0
@@ -44,7 +44,7 @@ class RatingScale:
         return cls(statistics.fmean(scores), statistics.pstdev(scores) or 1.0)
 
     def standard(self, score: float) -> float:
-        """A score in deviations from the mean."""
+        """A score in standard deviations from the mean."""
         return (score - self.mean) / self.std
 
 
@@ -60,7 +60,7 @@ def judged_texts(row: Judgement) -> tuple[Prompt, tuple[str, ...]]:
 
 
 def judgement_numbers(row: Judgement) -> list[float]:
-    """What a judgement says, as numbers."""
+    """The content of a judgement as numbers."""
     values = dataclasses.asdict(row)
     return [float(values.get(name, 0)) for name in ("tie", "confidence", "margin", "score", "label")]
 
@@ -68,7 +68,7 @@ def judgement_numbers(row: Judgement) -> list[float]:
 def weighted_loss(
     judgements: Sequence[Judgement], scores: Tensor, scale: RatingScale, margin: float, centre_coef: float
 ) -> Tensor:
-    """Σ confidence · loss, given the raw scores of all first (or only) answers and then of all second ones."""
+    """Σ confidence · loss; ``scores`` are raw, of all first (or only) answers followed by all second ones."""
     total = scores.new_zeros(())
     pairs = {i: row for i, row in enumerate(judgements) if isinstance(row, Preference)}
     ratings = {i: row for i, row in enumerate(judgements) if isinstance(row, Rating)}

@@ -1,4 +1,4 @@
-"""A trained reward model by itself, without the other roles."""
+"""Loading a trained reward model on its own, without the other roles."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ppolm.models import RewardModel
 
 
 def load_reward_model(name: str, model_name: str | None = None, settings: ModelSettings | None = None) -> RewardModel:
-    """The reward model of a folder (or ``embedded``) on the base that it was trained on, or on another one.
+    """The reward model in a folder (or ``embedded``), on the base it was trained on or on ``model_name``.
 
-    ``settings`` say on which device, in which precision and whether the base may run its own code.
+    ``settings`` give the device, the precision, and whether the base may run its own code.
     """
     folder = reward_path(name)
     base = model_name or str(read_adapter_config(folder).base_model_name_or_path)

@@ -1,4 +1,4 @@
-"""Reward-model training: scores that agree with what people preferred, rated and liked."""
+"""Reward-model training: scores that agree with people's preferences, scores and thumbs."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from ppolm.training.preference_loss import preference_accuracy
 
 log = logging.getLogger(__name__)
 Part = tuple[list[int], Callable[[], Tensor]]
-"""Numbers of some rows, and the forward pass that gives the last states of their first, then their second answers."""
+"""Indices of some rows, and a forward pass that gives the last states of all their first, then second answers."""
 
 
 class RewardTrainer(SupervisedTrainer[JudgedAnswers]):
     """Bradley-Terry on preferences, regression on scores, logistic loss on thumbs, weighted by confidence.
 
-    Afterwards reference responses have mean score 0 and deviation 1. The result is a folder with PEFT adapter, head and
-    normalisation, for ``reward_model``.
+    Scores are then normalised to mean 0 and deviation 1 on reference responses. The result is a folder with PEFT
+    adapter, head and normalisation, for ``reward_model``.
     """
 
     name = "reward model"
@@ -76,15 +76,15 @@ class RewardTrainer(SupervisedTrainer[JudgedAnswers]):
         return row.tokens
 
     def prompt_key(self, row: JudgedAnswers) -> bytes:
-        """The prompt that was answered."""
+        """The key of the judged prompt."""
         return row.judgement.prompt.key
 
     def numbers_of(self, row: JudgedAnswers) -> list[float]:
-        """Token ids and what was judged."""
+        """Token ids and the judgement."""
         return [*row.tokens.numbers(), *judgement_numbers(row.judgement)]
 
     def train(self, checkpoint: Path | None = None) -> list[dict[str, float]]:
-        """Train, then fix the scale of the scores."""
+        """Train, then set the scale of the scores."""
         history = super().train(checkpoint)
         sources = self.references or [row.tokens for row in self.rows]
         pairs = [(one.prompt, answer) for one in sources for answer in one.answers]
@@ -97,7 +97,7 @@ class RewardTrainer(SupervisedTrainer[JudgedAnswers]):
 
     def batch(self, rows: list[JudgedAnswers]) -> tuple[Iterable[Part], Callable[[Part], Tensor]]:
         """Groups of whole rows, and the loss of a group as its share of the weighted mean over the batch."""
-        # By the mean over all rows: a batch of doubtful judgements must not weigh as much as one of sure ones.
+        # Divided by the mean confidence of all rows, not of the batch: a batch of uncertain judgements counts less.
         weights = len(rows) * self.mean_confidence
 
         def loss(part: Part) -> Tensor:
@@ -106,7 +106,7 @@ class RewardTrainer(SupervisedTrainer[JudgedAnswers]):
         return self._parts(rows), loss
 
     def begin(self) -> None:
-        """Fit the head to the states as they are, if that is how it starts."""
+        """Fit the head to the untrained states if ``head_init`` is "fit"."""
         if self.config.head_init == "fit":
             with self.model.active():
                 problems = (*self._problem(self.rows), *self._problem(self.held_out))
@@ -115,7 +115,7 @@ class RewardTrainer(SupervisedTrainer[JudgedAnswers]):
 
     @torch.no_grad()
     def _problem(self, rows: Sequence[JudgedAnswers]) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-        """Last states of all first, then of all second answers of the rows, and the mean loss of their scores."""
+        """Last states of all first, then all second answers of the rows, and the mean loss as a function of scores."""
         numbers, firsts, seconds = [], [], []
         for part, read in self._parts(rows):
             states = read()
@@ -131,7 +131,7 @@ class RewardTrainer(SupervisedTrainer[JudgedAnswers]):
         return weighted_loss(judgements, scores, self.scale, self.config.margin, self.config.centre_coef)
 
     def microbatches(self, rows: Sequence[JudgedAnswers]) -> Iterable[Microbatch]:
-        """Both answers of a row in one pass; a prompt once for several answers where it costs less."""
+        """Forward passes with both answers of a row together, sharing a prompt between answers where cheaper."""
         return self.model.passes([row.tokens for row in rows], self.config.microbatch_tokens, "ends")
 
     def _parts(self, rows: Sequence[JudgedAnswers]) -> Iterator[Part]:
@@ -148,7 +148,7 @@ class RewardTrainer(SupervisedTrainer[JudgedAnswers]):
     @torch.no_grad()
     def measure(self) -> dict[str, float]:
         """Loss on the held-out rows; accuracy on their preferences, correlation with their scores."""
-        parts = [  # read at once, and summed in float64 on the CPU: Apple's devices have none
+        parts = [  # moved to the CPU to be summed in float64, which Apple's devices do not have
             ([self.held_out[i] for i in part], self.model.head(states()).cpu())
             for part, states in self._parts(self.held_out)
         ]
@@ -178,17 +178,17 @@ class RewardTrainer(SupervisedTrainer[JudgedAnswers]):
         return [row.judgement for row in encode_judgements(rows, self.model.setup, self.config, room)] if rows else []
 
     def prompts_seen(self, rows: Sequence[Judgement]) -> int:
-        """Rows whose prompt was trained on."""
+        """Number of rows whose prompt was trained on."""
         seen = set(map(self.prompt_key, self.rows))
         return sum(row.prompt.key in seen for row in rows)
 
     def about(self) -> dict[str, Any]:
-        """With the scale of the human scores."""
+        """How the model was trained, with the scale of the human scores."""
         return super().about() | {"rating_scale": {"mean": self.scale.mean, "std": self.scale.std}}
 
 
 def new_reward_model(config: RewardConfig, setup: BaseModelSetup) -> RewardModel:
-    """A reward adapter that starts as a new one or as a copy of the SFT adapter, with a fresh head."""
+    """A reward model with a new adapter or a copy of the SFT adapter, and a new head."""
     adapters = AdapterSet(setup)
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
@@ -203,7 +203,7 @@ def new_reward_model(config: RewardConfig, setup: BaseModelSetup) -> RewardModel
 
 
 def mean_confidence(rows: Sequence[JudgedAnswers], name: str) -> float:
-    """Mean confidence of some rows, which must not all be worth nothing."""
+    """Mean confidence of some rows; raises if all are 0."""
     mean = statistics.fmean(row.judgement.confidence for row in rows)
     if not mean:
         raise DataError(f"All {len(rows)} {name} rows have confidence 0, so they say nothing. Raise some of them.")

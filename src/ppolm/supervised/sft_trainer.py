@@ -22,7 +22,7 @@ from ppolm.supervised.tokens import encode_rows
 
 @dataclass(frozen=True)
 class Demonstrated:
-    """Token ids of a demonstration, and which prompt it is of."""
+    """Token ids of a demonstration, and the key of its prompt."""
 
     tokens: Answers
     prompt_key: bytes
@@ -38,7 +38,7 @@ class SFTTrainer(SupervisedTrainer[Demonstrated]):
         self, config: SFTConfig, rows: Sequence[Demonstration], held_out: Sequence[Demonstration] | None = None
     ) -> None:
         if config.train == "all" and config.dtype == "auto":
-            config = dataclasses.replace(config, dtype="float32")  # steps this small would be lost in bfloat16 weights
+            config = dataclasses.replace(config, dtype="float32")  # bfloat16 weights would round away such small steps
         setup = BaseModelSetup(config)
         adapters = AdapterSet(setup)
         if config.train == "all":
@@ -61,7 +61,7 @@ class SFTTrainer(SupervisedTrainer[Demonstrated]):
         return row.tokens
 
     def prompt_key(self, row: Demonstrated) -> bytes:
-        """The prompt that the completion is for."""
+        """The key of the completion's prompt."""
         return row.prompt_key
 
     def batch(self, rows: list[Demonstrated]) -> tuple[Iterable[Microbatch], Callable[[Microbatch], Tensor]]:
@@ -79,5 +79,5 @@ class SFTTrainer(SupervisedTrainer[Demonstrated]):
         return -self.model.token_logprobs(batch, temperature=1.0)[0].sum()
 
     def microbatches(self, rows: Sequence[Demonstrated]) -> Iterable[Microbatch]:
-        """A prompt once for several completions, rows side by side, or padded: whichever costs least."""
+        """Forward passes with shared prompts, packed rows or padding, whichever is cheapest."""
         return self.model.passes([row.tokens for row in rows], self.config.microbatch_tokens, "actions")

@@ -1,4 +1,4 @@
-"""The loop that SFT and reward-model training share: shuffled batches, validation, and the best weights kept."""
+"""The training loop shared by SFT and reward models: shuffled batches, validation, and keeping the best weights."""
 
 from __future__ import annotations
 
@@ -39,37 +39,37 @@ from ppolm.training.updater import Updater
 
 log = logging.getLogger(__name__)
 READ_AT_ONCE = 1024
-"""Rows that are arranged together when all are read; the bar moves after each such part."""
+"""Rows per chunk when all rows are precomputed; the progress bar advances after each chunk."""
 
 Row = TypeVar("Row")
 
 
 class SupervisedTrainer(Generic[Row]):
-    """Trains one role on rows. Subclasses say what the loss of a batch is and what to measure."""
+    """Trains one role on rows. Subclasses define the loss of a batch and what to measure."""
 
     name = "training"
 
     def __init__(
         self, config: SupervisedConfig, model: BaseModel, rows: Sequence[Row], held_out: Sequence[Row] | None
     ) -> None:
-        config = config.anchored()  # paths stored with a training must be found from any folder
+        config = config.anchored()  # stored paths must work from any folder
         self.config, self.model = dataclasses.replace(config, dtype=model.setup.precision["weights"]), model
         self.random = torch.Generator().manual_seed(config.seed)
         self.rows, self.held_out = split_rows(list(rows), held_out, config, self.prompt_key, self.random)
         longest = max(self.answers_of(row).size for row in (*self.rows, *self.held_out))
         self.packing = config.packing and model.setup.capabilities.masks("packed_prompts", longest)
-        """Whether rows share sequences: if it is asked for and the model takes our mask."""
+        """Whether rows are packed into shared sequences: if configured and the model accepts our mask."""
         model.adapters.packs_prompts = self.packing
         self.step = 0
-        """Updates done."""
+        """Number of updates done."""
         self.history: list[dict[str, float]] = []
-        """The numbers of each validation."""
+        """The results of each validation."""
         self.losses: list[float] = []
         """Training losses since the last validation."""
         self.stopping = Stopping()
-        """Signals that came while it trains."""
+        """Signals received during training."""
         self.saved: tuple[int, int] | None = None
-        """Updates and validations that the last checkpoint holds."""
+        """Number of updates and validations in the last checkpoint."""
         self.best: dict[str, Tensor] = {}
         """The weights at the lowest validation loss so far."""
         rules = (config.adam_eps, config.weight_decay, config.max_grad_norm, config.max_skipped_updates)
@@ -80,15 +80,15 @@ class SupervisedTrainer(Generic[Row]):
         raise NotImplementedError
 
     def prompt_key(self, row: Row) -> bytes:
-        """Which prompt a row is of, as it was before anything was cut."""
+        """The key of a row's prompt, as it was before cutting."""
         raise NotImplementedError
 
     def numbers_of(self, row: Row) -> list[float]:
-        """All that training uses of a row, so that a checkpoint can tell whether it is resumed with the same rows."""
+        """Everything that training uses of a row, so that a resume can check that the rows are the same."""
         return self.answers_of(row).numbers()
 
     def batch(self, rows: list[Row]) -> tuple[Iterable[Any], Callable[[Any], Tensor]]:
-        """Microbatches of some rows, and the loss of one of them as its share of the mean over the rows."""
+        """Microbatches of some rows, and a function for the loss of one: its share of the mean over the rows."""
         raise NotImplementedError
 
     def microbatches(self, rows: Sequence[Row]) -> Iterable[Microbatch]:
@@ -97,10 +97,10 @@ class SupervisedTrainer(Generic[Row]):
 
     @torch.no_grad()
     def _read_all(self) -> None:
-        """Compute what lies below the trainable layers for all rows, once, if there is room for it.
+        """Compute the hidden states below the trainable layers once for all rows, if they fit into memory.
 
-        Always before the first update, also after an interruption, and all in the same order: states that are computed
-        in another microbatch may differ in their last bit.
+        Always before the first update, also on resume, and in the same order: states computed in a different microbatch
+        may differ in their last bit.
         """
         adapters, rows = self.model.adapters, [*self.rows, *self.held_out]
         if adapters.trunk is None:
@@ -122,18 +122,18 @@ class SupervisedTrainer(Generic[Row]):
                 bar.update(len(chunk))
 
     def begin(self) -> None:
-        """What comes before the first validation."""
+        """Called before the first validation of a new training."""
 
     def measure(self) -> dict[str, float]:
-        """Numbers on the held-out rows, ``loss`` among them."""
+        """Metrics on the held-out rows, including ``loss``."""
         raise NotImplementedError
 
     def train(self, checkpoint: Path | None = None) -> list[dict[str, float]]:
         """Train to the end, or until validation stops improving; leaves the best weights in the model.
 
-        ``checkpoint`` is a folder for what is needed to go on after an interruption; if it exists, training goes on
-        from there: bit for bit on the same device, and but for rounding and dropout on another. Ctrl-C or SIGTERM ends
-        it with ``Stopped``, a KeyboardInterrupt, once all finished updates are saved there.
+        ``checkpoint`` is a folder for checkpoints; if it exists, training resumes from it: bit for bit on the same
+        device, and up to rounding and dropout on another. Ctrl-C or SIGTERM ends training with ``Stopped``, a
+        KeyboardInterrupt, after all finished updates have been saved there.
         """
         config, self.stopping = self.config, Stopping()
         if checkpoint is not None:
@@ -159,11 +159,11 @@ class SupervisedTrainer(Generic[Row]):
 
     @property
     def best_step(self) -> int:
-        """Updates after which the validation loss was lowest: the weights that are kept."""
+        """The update with the lowest validation loss, whose weights are kept."""
         return int(min(self.history, key=lambda row: row["loss"])["step"])
 
     def _train_on(self, checkpoint: Path | None) -> None:
-        self.saved = self._progress  # nothing yet, or what was just loaded
+        self.saved = self._progress  # nothing new since the start or the loaded checkpoint
         try:
             self._loop(checkpoint)
         except Stopped as stop:
@@ -171,7 +171,7 @@ class SupervisedTrainer(Generic[Row]):
             if self.step:
                 self._save_checkpoint(checkpoint)
             raise Stopped(stop.number, None, f"after update {self.step} of {self.total_steps}") from None
-        self._save_checkpoint(checkpoint)  # what comes after the training may be stopped, too
+        self._save_checkpoint(checkpoint)  # what follows the training may be stopped too
 
     def _save_checkpoint(self, checkpoint: Path | None) -> None:
         if checkpoint is not None and self.saved != self._progress:
@@ -182,7 +182,7 @@ class SupervisedTrainer(Generic[Row]):
         config, total = self.config, self.total_steps
         bar = tqdm(total=total, initial=self.step, desc=self.name, unit="update", disable=not sys.stderr.isatty())
         with bar, self.model.active(trainable=True):  # once for all updates
-            if self._validation_is_due:  # the first one, or one that a stop left out
+            if self._validation_is_due:  # the first one, or one that was skipped by a stop
                 self._validate()
             for rows in self._batches():
                 if self._waited() >= (config.patience or math.inf):
@@ -213,7 +213,7 @@ class SupervisedTrainer(Generic[Row]):
         return self.config.num_epochs * -(-len(self.rows) // self.config.batch_size)
 
     def _batches(self) -> Iterator[list[Row]]:
-        """The remaining batches; their order depends on the seed alone."""
+        """The remaining batches; their order depends only on the seed."""
         number = 0
         groups = batch_groups(self.rows, self.answers_of, self.config.shuffle)
         for _ in range(self.config.num_epochs):
@@ -229,11 +229,11 @@ class SupervisedTrainer(Generic[Row]):
         self.updater.set_learning_rate(factor)
         device, before = self.model.setup.device, random_states(self.model.setup.device)
         batches, loss = self.batch(rows)
-        self.model.setup.causal_lm.train()  # dropout belongs here
+        self.model.setup.causal_lm.train()  # for dropout
         try:
             with self.model.active(trainable=True):
                 self.updater.update(self._polled(batches), loss)
-        except Stopped:  # the weights have not moved yet, only the generators have
+        except Stopped:  # the weights have not changed yet, only the generators
             set_random_states(before, device)
             raise
         finally:
@@ -242,13 +242,13 @@ class SupervisedTrainer(Generic[Row]):
         return sum(self.updater.losses)
 
     def _polled(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """The batches of an update, which can be abandoned between two of them."""
+        """The microbatches of an update, which can be abandoned between any two of them."""
         for batch in batches:
             self.stopping.check(AT_ONCE)
             yield batch
 
     def _validate(self) -> None:
-        """Measure, and keep these weights if they are the best so far. If stopped, the resumed training does it."""
+        """Measure, and keep the weights if they are the best so far. If stopped, a resume repeats the validation."""
         with self.model.active(trainable=False), self.stopping.interruptible(1):
             measured = self.measure()
         if not math.isfinite(measured["loss"]):
@@ -263,7 +263,7 @@ class SupervisedTrainer(Generic[Row]):
             self.best = {name: value.detach().cpu().clone() for name, value in self.model.parameters().items()}
 
     def _line(self, total: int) -> str:
-        """The last validation, as a person reads it."""
+        """The last validation as a line of text."""
         numbers = [f"{name} {value:.4g}" for name, value in self.history[-1].items() if name != "step"]
         return f"{self.name}: update {self.step}/{total}  " + "  ".join(numbers).replace(
             "training_loss", "training loss"
@@ -280,7 +280,7 @@ class SupervisedTrainer(Generic[Row]):
                 value.copy_(best[name])
 
     def about(self) -> dict[str, Any]:
-        """How the model was trained, as ``training.json`` has it."""
+        """How the model was trained, for ``training.json``."""
         return {
             "config": self.config.to_dict(),
             "capabilities": self.model.setup.capabilities.to_dict(),
@@ -293,9 +293,9 @@ class SupervisedTrainer(Generic[Row]):
         }
 
     def save(self, folder: str | Path, add: Callable[[Path], None] = lambda _: None) -> None:
-        """Write the trained model; ``training.json``, which says how it was trained, comes last and marks it as whole.
+        """Write the trained model; ``training.json``, which describes the training, comes last and marks completion.
 
-        ``add`` may put more beside it. Other files of the folder are left alone.
+        ``add`` may write more files. Other files of the folder are left alone.
         """
 
         def fill(target: Path) -> None:

@@ -1,4 +1,4 @@
-"""Examples as token ids: prompts with their answers, ended as the model ends them, and no longer than asked for."""
+"""Examples as token ids: prompts and answers, with the model's end token, and no longer than allowed."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ T = TypeVar("T")
 
 
 Texts = Callable[[T], tuple[Prompt, tuple[str, ...]]]
-"""Says what a row's prompt and answers are."""
+"""Gives a row's prompt and answers."""
 
 
 def encode_rows(
     rows: Sequence[T], texts: Texts[T], setup: BaseModelSetup, config: SupervisedConfig, room: int | None = None
 ) -> list[tuple[T, Answers]]:
-    """The rows that fit, with their token ids; ``room`` is how much of a prompt is kept where prompts are cut."""
+    """The rows that fit, with their token ids; ``room`` is the number of tokens kept of a prompt that is cut."""
     limit = token_limit(setup, config)
     kept, cut, left_out = [], 0, 0
     for number, row in enumerate(rows, 1):
@@ -57,14 +57,14 @@ def encode_rows(
 
 
 def token_limit(setup: BaseModelSetup, config: SupervisedConfig) -> int:
-    """Tokens of the longest row that is allowed."""
+    """The longest row allowed, in tokens."""
     return min(config.max_tokens or 10**9, setup.context_length or 10**9)
 
 
 def prompt_room(rows: Sequence[T], texts: Texts[T], setup: BaseModelSetup, config: SupervisedConfig) -> int | None:
-    """Tokens that a prompt may keep beside the longest answer, at least half of all; None where none is cut.
+    """Tokens that a prompt may keep next to the longest answer, at least half of the limit; None if none is cut.
 
-    The same for every row: if a long answer took room from its prompt, a reward model could recognise it by that.
+    The same for every row: if a longer answer shortened its prompt, a reward model could recognise it by that.
     """
     if config.long_rows != "cut":
         return None
@@ -75,6 +75,6 @@ def prompt_room(rows: Sequence[T], texts: Texts[T], setup: BaseModelSetup, confi
 
 
 def encode_answers(tokenizer: TokenizerSetup, prompt: Prompt, answers: Sequence[str]) -> Answers:
-    """Token ids of a prompt and of answers with their end: a model that is to stop must see where answers end."""
+    """Token ids of a prompt and of its answers with their end token, from which a model learns to stop."""
     ids = torch.tensor(tokenizer.encode(prompt.content))
     return Answers(ids, tuple(torch.tensor(tokenizer.encode_answer(prompt.content, text)) for text in answers))

@@ -1,4 +1,4 @@
-"""Rows to train on and rows to validate with."""
+"""Splitting rows into training and validation rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def split_rows(
     key: Key[Row],
     random: torch.Generator,
 ) -> tuple[list[Row], list[Row]]:
-    """Training and validation rows, no prompt on both sides: those given to validate with, or some of the rows."""
+    """Training and validation rows without shared prompts; validation rows are those given, or some of the rows."""
     if held_out is not None:
         return apart_from(rows, {key(row) for row in held_out}, key, "rows"), some_prompts(held_out, config, key)
     groups = group_by_prompt(rows, key)
@@ -32,12 +32,12 @@ def split_rows(
             f"{len(rows)} rows with {len(groups)} different prompts are too few to train on and to validate with. "
             "Give more, or eval_data."
         )
-    room = max(wanted, min(map(len, groups)))  # whole prompts: one at least, and no more rows than were asked for
+    room = max(wanted, min(map(len, groups)))  # whole prompts: at least one, otherwise no more rows than wanted
     return hold_out(rows, groups, room, random)
 
 
 def some_prompts(rows: Sequence[Row], config: SupervisedConfig, key: Key[Row]) -> list[Row]:
-    """At most max_eval_rows rows, of prompts from all over them: files are often sorted."""
+    """At most max_eval_rows rows, of randomly drawn prompts, since files are often sorted."""
     if len(rows) <= config.max_eval_rows:
         return list(rows)
     groups, random = group_by_prompt(rows, key), torch.Generator().manual_seed(config.seed)
@@ -46,9 +46,9 @@ def some_prompts(rows: Sequence[Row], config: SupervisedConfig, key: Key[Row]) -
 
 
 def batch_groups(rows: Sequence[Row], answers_of: Callable[[Row], Answers], shuffle: str) -> list[list[int]]:
-    """Indices of the rows that are shuffled together: those of one prompt, or each on its own.
+    """Indices of the rows that are shuffled together: those of one prompt, or each row alone.
 
-    By token ids, because what is computed once for several rows are the tokens of their prompt.
+    Prompts are compared by token ids, because rows share the computation of their prompt's tokens.
     """
     if shuffle == "rows":
         return [[i] for i in range(len(rows))]

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def state_text(table: SAPairs, row: int) -> str:
-    """Everything the policy had read before it chose: the prompt and the actions so far."""
+    """Everything the policy had read before it chose the action: the prompt and the actions so far."""
     assert table.tokenizer is not None
     prompt = table.prompts[int(table.columns["prompt_idx"][row])]
     start = row - int(table.columns["step"][row])

@@ -1,4 +1,4 @@
-"""The prompts of a table as token ids and, made once for all the tables that share them, as tensors."""
+"""The prompts of a table as token ids and as tensors, which are created once for all tables that share them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class PromptIds(list[Sequence[int]]):
-    """Token ids of each prompt. A minibatch touches the prompts it uses and no others, however many the table has."""
+    """Token ids of each prompt. A minibatch converts only the prompts it uses, however many the table has."""
 
     def __init__(self, prompts: Sequence[Sequence[int]]) -> None:
         super().__init__(prompts)
@@ -17,11 +17,11 @@ class PromptIds(list[Sequence[int]]):
 
     @classmethod
     def of(cls, prompts: Sequence[Sequence[int]]) -> PromptIds:
-        """The prompts themselves, with the tensors made so far, if they are already of this kind."""
+        """The prompts themselves, with the tensors created so far, if they are already of this type."""
         return prompts if isinstance(prompts, cls) else cls(prompts)
 
     def tensor(self, number: int) -> Tensor:
-        """Prompt ``number`` as a tensor; made when it is first wanted."""
+        """Prompt ``number`` as a tensor, created on first use."""
         if number not in self._tensors:
             self._tensors[number] = torch.tensor(list(self[number]))
         return self._tensors[number]

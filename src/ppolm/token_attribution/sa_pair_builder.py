@@ -18,7 +18,7 @@ INTEGER = ("prompt_idx", "step", "action_id")
 
 
 def build_sa_pairs(texts: Sequence[GeneratedText], **columns: Tensor) -> SAPairs:
-    """The table of some responses; ``columns`` are flat numbers for all of their tokens."""
+    """The table of some responses; ``columns`` are flat, with a number for each of their tokens."""
     lengths = torch.tensor([len(text.token_ids) for text in texts])
     prompts: dict[int, list[int]] = {text.prompt_idx: text.prompt_ids for text in texts}
     numbers = {owner: number for number, owner in enumerate(sorted(prompts))}
@@ -39,16 +39,16 @@ def build_sa_pairs(texts: Sequence[GeneratedText], **columns: Tensor) -> SAPairs
 
 
 def as_sa_pairs(pairs: SAPairs | Sequence[Mapping[str, Any]]) -> SAPairs:
-    """The table itself, or a table made of a plain list of dicts."""
+    """The table itself, or a table built from a plain list of dicts."""
     return pairs if isinstance(pairs, SAPairs) else from_dicts(pairs)
 
 
 def from_dicts(rows: Sequence[Mapping[str, Any]]) -> SAPairs:
-    """A table from dicts with at least numbers such as ``logprob_policy``, as the user's documents write them.
+    """A table from dicts with at least numbers such as ``logprob_policy``, in the form of the design documents.
 
     A sequence begins where ``step`` is 0; without steps, where ``prompt_idx`` changes; without either, where a row's
-    ``state`` is not the previous row's state and action put together (the documents keep the space between them in
-    the state, so spaces do not count).
+    ``state`` is not the previous row's state plus action (the documents keep the space between them in the state, so
+    whitespace is ignored).
     """
     if not rows:
         raise DataError("The list of state-action pairs is empty.")
@@ -97,7 +97,7 @@ def _letters(text: str) -> str:
 
 
 def _check_steps(steps: Sequence[int], starts: set[int]) -> None:
-    """Steps that do not count up would hide where a sequence begins."""
+    """Raise if steps do not count up: it would be unclear where a sequence begins."""
     for row, (before, step) in enumerate(pairwise(steps), 1):
         if row not in starts and step != before + 1:
             raise DataError(

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from ppolm.rollout.sampling_base import Tokenizer
 
 DERIVED = ("state", "action", "prompt_ids")
-"""Keys of a row that are made only when somebody looks."""
+"""Keys of a row that are computed only when read."""
 
 
 @dataclass(frozen=True)
 class SAPairs(Sequence[Mapping[str, Any]]):
     """Flat columns over all actions of all sequences, without padding, and where each sequence begins.
 
-    It is a sequence of mappings, as the user's documents show it: ``pairs[0]["action"]``. It is never changed; a stage
-    returns a new table that shares the columns it did not touch.
+    It is a sequence of mappings, as in the design documents: ``pairs[0]["action"]``. It is never modified; a stage
+    returns a new table that shares the columns it did not change.
     """
 
     columns: Mapping[str, Tensor]
@@ -33,16 +33,16 @@ class SAPairs(Sequence[Mapping[str, Any]]):
     offsets: Tensor
     """[S + 1]: sequence i is rows offsets[i] to offsets[i + 1]."""
     ended: Tensor
-    """[S]: True where the sequence closed with EOS."""
+    """[S]: True where the sequence ended with EOS."""
     prompts: Sequence[Sequence[int]] = ()
     """Token ids of each prompt; ``prompt_idx`` points here."""
     tokenizer: Tokenizer | None = None
-    """For the text of states and actions."""
+    """Decodes the text of states and actions."""
     literal: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    """Columns that are not numbers, kept as they came."""
+    """Columns that are not numbers, kept as given."""
 
     def __post_init__(self) -> None:
-        # What ``replace`` makes of this table then shares the tensors of its prompts.
+        # Tables that ``replace`` makes from this one then share its prompt tensors.
         object.__setattr__(self, "prompts", PromptIds.of(self.prompts))
 
     # ---- a sequence of mappings ---------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ class SAPairs(Sequence[Mapping[str, Any]]):
         return replace(self, columns={**self.columns, **columns})
 
     def per_sequence(self, name: str) -> list[Tensor]:
-        """A column cut into sequences."""
+        """A column split into sequences."""
         return list(self.column(name).split(self.lengths.tolist()))
 
     def sequence_sums(self, name: str) -> Tensor:
@@ -126,7 +126,7 @@ class SAPairs(Sequence[Mapping[str, Any]]):
         """A table of the given sequences, in the given order; or of those where a mask [S] is True."""
         wanted = sequences if isinstance(sequences, Tensor) else torch.tensor(list(sequences), dtype=torch.long)
         chosen = wanted.nonzero().squeeze(-1) if wanted.dtype == torch.bool else wanted
-        # Nothing here is as long as the whole table: a step selects from it once for every minibatch.
+        # Nothing here is as long as the whole table: a step calls this once per minibatch.
         starts = self.offsets[:-1][chosen]
         lengths = self.offsets[1:][chosen] - starts
         offsets = torch.cat([torch.zeros(1, dtype=torch.long), lengths.cumsum(0)])
@@ -141,7 +141,7 @@ class SAPairs(Sequence[Mapping[str, Any]]):
 
     @staticmethod
     def concat(tables: Sequence[SAPairs]) -> SAPairs:
-        """One table of several; prompts are numbered on."""
+        """One table from several; prompt numbers continue from one table to the next."""
         if len(tables) == 1:
             return tables[0]
         names = [name for name in tables[0].columns if all(name in table.columns for table in tables)]

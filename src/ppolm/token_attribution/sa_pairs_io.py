@@ -1,4 +1,4 @@
-"""The table as Arrow, Parquet and pandas, whole: what is read back trains like what was written."""
+"""The table as Arrow, Parquet and pandas, without loss: a table that is read back trains like the original."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def to_arrow(pairs: SAPairs, **notes: Any) -> pa.Table:
-    """One row per token: ``sequence``, all numbers, ``action`` and ``prompt`` as text; ids and ``notes``: metadata."""
+    """One row per token: ``sequence``, all numbers, ``action`` and ``prompt`` as text. Metadata: ids, ``notes``."""
     sequence = torch.repeat_interleave(torch.arange(pairs.num_sequences), pairs.lengths)
     columns: dict[str, Any] = {"sequence": sequence.numpy()}
     columns |= {name: values.numpy() for name, values in pairs.columns.items()} | dict(pairs.literal)
@@ -39,7 +39,7 @@ def to_arrow(pairs: SAPairs, **notes: Any) -> pa.Table:
 
 
 def from_arrow(table: pa.Table, tokenizer: Tokenizer | None = None) -> SAPairs:
-    """The table that ``to_arrow`` was given; texts are decoded if a tokenizer is at hand, else as stored."""
+    """The table that ``to_arrow`` was given; texts are decoded if a tokenizer is given, else as stored."""
     meta = read_notes(table)
     columns, literal = {}, {}
     for name in table.column_names:

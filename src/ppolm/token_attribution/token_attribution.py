@@ -17,12 +17,12 @@ from ppolm.token_attribution.sa_pair_builder import build_sa_pairs
 from ppolm.token_attribution.sa_pairs import SAPairs
 
 AGREES = 1e-4
-"""Largest difference of a log-probability between sampler and scorer that is called agreement. Rounding in float32
-stays far below it, in bfloat16 far above."""
+"""Largest difference of a log-probability between sampler and scorer that counts as agreement. float32 rounding is far
+below it, bfloat16 rounding far above."""
 
 
 class TokenAttributor:
-    """Attributes to each token what policy and reference thought of it."""
+    """Attributes to each token its log-probability under the policy and the reference."""
 
     def __init__(
         self,
@@ -36,25 +36,25 @@ class TokenAttributor:
         self.temperature, self.token_budget = temperature, token_budget
         self.recompute_logprobs = recompute_logprobs
         self.sampler_agrees = False
-        """Whether the last step showed it; nothing but ``observe`` changes it."""
+        """Whether sampler and scorer agreed in the last step; only ``observe`` and a checkpoint change it."""
 
     @property
     def recomputes(self) -> bool:
-        """Whether the policy is scored, rather than trusting the sampler's numbers; by auto always in bfloat16."""
+        """Whether the policy is scored rather than trusting the sampler's numbers; with ``auto`` always in bfloat16."""
         if self.recompute_logprobs != "auto":
             return self.recompute_logprobs == "always"
         return not self.sampler_agrees or self.policy.setup.dtype == torch.bfloat16
 
     def state_dict(self) -> State:
-        """Whether the sampler was seen to agree."""
+        """Whether the sampler agreed."""
         return {"sampler_agrees": self.sampler_agrees}
 
     def load_state_dict(self, state: State) -> None:
-        """Continue with what was seen."""
+        """Restore whether the sampler agreed."""
         self.sampler_agrees = bool(state["sampler_agrees"])
 
     def observe(self, mismatch: float) -> None:
-        """Take note of how far sampler and scorer were apart in a training step; NaN: it could not be measured."""
+        """Record how far apart sampler and scorer were in a training step; NaN: it could not be measured."""
         if not math.isnan(mismatch):
             self.sampler_agrees = mismatch <= AGREES
 
@@ -63,9 +63,9 @@ class TokenAttributor:
     ) -> SAPairs:
         """The table of one or more responses with ``logprob_policy``, ``logprob_ref`` and ``logprob_sampler``.
 
-        Sampling runs token by token with a cache, scoring runs whole sequences: their roundings differ. Policy and
-        reference are therefore scored by the same pass over the same microbatches, so that equal models have a KL of
-        exactly 0, unless the sampler was seen to agree, or ``recompute_logprobs`` says otherwise.
+        Sampling runs token by token with a cache, scoring runs whole sequences: their rounding differs. Policy and
+        reference are therefore scored in the same way over the same microbatches, so that equal models have a KL of
+        exactly 0, unless the sampler agreed in the last step, or ``recompute_logprobs`` says otherwise.
         """
         if isinstance(text, GeneratedText):
             text, logprobs = [text], [torch.as_tensor(logprobs)]
@@ -75,8 +75,8 @@ class TokenAttributor:
             raise DataError("extract_pairs needs one log-probability for each token of each response.")
         pairs = build_sa_pairs(text, logprob_sampler=torch.cat([torch.as_tensor(item) for item in logprobs]).float())
         sequences = pairs.sequences
-        # A table is the scope of the trunk's cache: value model and updates of the step read what its scoring keeps.
-        # Begun here, not in the loop over steps, so that a step gives the same numbers however it is driven.
+        # The trunk's cache is valid for one table: the step's value model and updates reuse what scoring cached.
+        # Cleared here, not in the loop over steps, so that a step gives the same numbers however it is called.
         self.policy.adapters.forget_states()
         logprob_policy = pairs.columns["logprob_sampler"]
         if self.recomputes:

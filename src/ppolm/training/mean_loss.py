@@ -1,4 +1,4 @@
-"""What training a model for a step came to."""
+"""The result of training a model for one step."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 
 class MeanLoss(float):
-    """The mean loss over the updates of a step, NaN if there was none; and what else they showed."""
+    """The mean loss over the updates of a step, NaN if there were none, with further metrics."""
 
     metrics: Mapping[str, float]
     """Means over the updates, by name."""

@@ -10,7 +10,7 @@ def ppo_clip_loss(
     """−min(r A, clip(r, 1 − ε_low, 1 + ε_high) A) per token [n].
 
     With ``dual_clip`` c > 1 (Ye et al. 2020, arXiv 1912.09729) the loss of a bad action is bounded by −c A: where A < 0
-    the objective is max(min(...), c A), so that a ratio that exploded cannot dominate the batch.
+    the objective is max(min(...), c A), so that an exploding ratio cannot dominate the batch.
     """
     objective = torch.minimum(ratio * advantage, ratio.clamp(1 - clip_low, 1 + clip_high) * advantage)
     if dual_clip is not None:

@@ -1,4 +1,4 @@
-"""Bradley-Terry: how likely the better of two answers is to win, by their scores."""
+"""Bradley-Terry: how likely the better of two answers is to win, given their scores."""
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ def preference_loss(
 
 
 def centring_loss(chosen: Tensor, rejected: Tensor) -> Tensor:
-    """(s_chosen + s_rejected)² of each pair [P]: holds the level that they leave open (Eisenstein et al. 2023)."""
+    """(s_chosen + s_rejected)² of each pair [P]: fixes the level, which pairs leave open (Eisenstein et al. 2023)."""
     return (chosen + rejected) ** 2
 
 

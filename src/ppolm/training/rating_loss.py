@@ -1,4 +1,4 @@
-"""Learning from single answers: scores that people gave, and thumbs."""
+"""Learning from single answers: ratings that people gave, and thumbs."""
 
 import torch
 from torch import Tensor
@@ -11,5 +11,5 @@ def rating_loss(scores: Tensor, ratings: Tensor) -> Tensor:
 
 
 def thumb_loss(scores: Tensor, liked: Tensor) -> Tensor:
-    """−log σ(s) of an answer that was liked, −log σ(−s) of one that was not [A]: as if it met an answer of score 0."""
+    """−log σ(s) of a liked answer, −log σ(−s) of one that was not [A]: as if compared with an answer of score 0."""
     return -logsigmoid(torch.where(liked, scores, -scores))

@@ -1,4 +1,4 @@
-"""Means of named numbers, weighted."""
+"""Weighted means of named numbers."""
 
 import math
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 class RunningMeans:
-    """Collects numbers by name; a name's mean is over the times it was given."""
+    """Collects numbers by name; each mean is over the times its name was given."""
 
     def __init__(self) -> None:
         self._sums: dict[str, float] = {}
@@ -21,7 +21,7 @@ class RunningMeans:
             self._weights[name] = self._weights.get(name, 0.0) + weight
 
     def mean(self, name: str) -> float:
-        """The mean of one name, NaN if it never came."""
+        """The mean for one name, NaN if it was never given."""
         return self._sums[name] / self._weights[name] if name in self._sums else math.nan
 
     def means(self) -> dict[str, float]:
@@ -30,9 +30,9 @@ class RunningMeans:
 
 
 class DeferredMeans:
-    """Means, and largest values, of numbers that are still on a device.
+    """Means and largest values of numbers that are still on a device.
 
-    They are read together once somebody asks: reading each would make the host wait, and the device run out of work.
+    They are read together when first asked for: reading each would make the host wait and leave the device idle.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class DeferredMeans:
         return self._means.means()
 
     def largest(self, name: str) -> float:
-        """The largest value of one name, at least 0."""
+        """The largest value for one name, at least 0."""
         self._read()
         return self._largest.get(name, 0.0)
 

@@ -6,7 +6,7 @@ import math
 def learning_rate_factor(step: int, total_steps: int | None, schedule: str, warmup_steps: int) -> float:
     """The share of the peak learning rate at PPO step ``step`` (from 0).
 
-    Linear warm-up first, reaching 1 at ``warmup_steps``; then constant, or down to 0 at ``total_steps`` linearly or as
+    First a linear warm-up to 1 over ``warmup_steps``; then constant, or down to 0 at ``total_steps`` linearly or as
     ½ (1 + cos π x). A run of unknown length stays at its peak.
     """
     if step < warmup_steps:

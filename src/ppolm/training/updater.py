@@ -1,4 +1,4 @@
-"""One optimiser and its safety rules: exact accumulation, clipping, and skipping what is not finite."""
+"""One optimiser and its safety rules: exact gradient accumulation, clipping, and skipping non-finite updates."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ class Updater:
     def update(
         self, batches: Iterable[Batch], loss: Callable[[Batch], Tensor], veto: Callable[[], bool] = lambda: False
     ) -> float | None:
-        """Sum the gradients of ``loss`` over ``batches`` and step once; the gradient norm, or None without a step.
+        """Sum the gradients of ``loss`` over ``batches`` and step once; returns the gradient norm, None without a step.
 
         Each loss is already divided by the whole minibatch's token count, so the sum is the minibatch's gradient
-        however it was cut. ``veto`` is asked once all losses are known.
+        however it was split. ``veto`` is called once all losses are known.
         """
         self.optimizer.zero_grad(set_to_none=True)
         parts = []
@@ -66,7 +66,7 @@ class Updater:
             part.backward()
             parts.append(part.detach())
         clipped = torch.nn.utils.clip_grad_norm_(self.parameters.values(), self.max_grad_norm)
-        # All numbers at once, and only now: a device that is asked after each batch runs out of work in between.
+        # All numbers are read at once, and only now: reading after each batch would leave the device idle in between.
         *self.losses, norm = torch.stack([*parts, clipped]).tolist()
         wrong = [value for value in self.losses if not math.isfinite(value)]
         if wrong:
@@ -94,14 +94,14 @@ class Updater:
             )
 
     def state_dict(self) -> State:
-        """Moments of the optimiser, by parameter and kind, and the updates that were skipped."""
+        """The optimiser's moments by parameter and kind, and the counts of skipped updates."""
         states = self.optimizer.state_dict()["state"]
         names = list(self.parameters)
         moments = {f"{names[i]}/{key}": value for i, state in states.items() for key, value in state.items()}
         return {"moments": moments, "skipped": self.skipped, "skipped_in_a_row": self.skipped_in_a_row}
 
     def load_state_dict(self, state: State) -> None:
-        """Continue from a checkpoint."""
+        """Resume from a checkpoint."""
         numbers = {name: i for i, name in enumerate(self.parameters)}
         moments: dict[int, dict[str, Tensor]] = {}
         for path, value in state["moments"].items():

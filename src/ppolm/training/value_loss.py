@@ -1,4 +1,4 @@
-"""The value loss and how good the value model is."""
+"""The value loss, and how good the value model is."""
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ def value_loss(value: Tensor, target: Tensor, value_old: Tensor, clip: float | N
 
 
 def explained_variance(value: Tensor, target: Tensor) -> float:
-    """1 − Var(target − V) / Var(target): 1 is perfect, 0 as good as a constant, less is worse. Equal targets: 0."""
+    """1 − Var(target − V) / Var(target): 1 is perfect, 0 is as good as a constant, less is worse. Equal targets: 0."""
     variance = target.double().var(correction=0)
     if variance == 0:
         return 0.0

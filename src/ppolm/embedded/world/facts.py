@@ -1,4 +1,4 @@
-"""The facts of a post, and the values each of them can take."""
+"""The facts of a post, and the values that each can take."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ SLOTS: dict[str, tuple[str, ...]] = {
     "outcome": OUTCOME,
     "question": QUESTION,
 }
-"""Every value of every key fact."""
+"""All values of each key fact."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What a reader must know: who, what the problem is, what was tried, how that went, and what is asked."""
+    """The key facts: who it is about, what the problem is, what was tried, how that went, and what is asked."""
 
     who: str
     problem: str
@@ -29,7 +29,7 @@ class Facts:
 
     @classmethod
     def draw(cls, random: Random) -> Facts:
-        """One value per slot, uniformly."""
+        """Draw one value per slot, uniformly."""
         return cls(**{slot: random.choice(values) for slot, values in SLOTS.items()})
 
     def as_dict(self) -> dict[str, str]:
@@ -38,5 +38,5 @@ class Facts:
 
 
 def other_value(slot: str, value: str, random: Random) -> str:
-    """Any value of the slot but this one."""
+    """A random value of the slot other than this one."""
     return random.choice([other for other in SLOTS[slot] if other != value])

@@ -1,4 +1,4 @@
-"""The gold judge of the embedded world. It plays the human: it scores, it compares, and it evaluates."""
+"""The gold judge of the embedded world, which takes the place of a human: it scores, compares and evaluates."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ NO_ENDING = 0.2
 
 @dataclass(frozen=True)
 class GoldJudgement:
-    """What the judge saw in a summary."""
+    """What the judge found in a summary."""
 
     covered: tuple[str, ...]
-    """Facts of the post that it states."""
+    """Facts of the post that the summary states."""
     wrong: tuple[str, ...]
     """Statements that the post does not make."""
     extra_words: int
-    """Words beyond those that the facts it states need."""
+    """Words beyond those needed for the facts it states."""
     repetition: float
-    """Share of its 3-grams that repeat an earlier one."""
+    """Fraction of its 3-grams that repeat an earlier one."""
     ended: bool
-    """Its last sentence is finished."""
+    """Whether its last sentence is complete."""
 
     @property
     def score(self) -> float:
-        """coverage − 0.2 · wrong facts − 0.03 · extra words − repeated share − 0.2 without an ending, in [0, 1]."""
+        """coverage − 0.2 · wrong facts − 0.03 · extra words − repetition − 0.2 if unfinished, clipped to [0, 1]."""
         coverage = len(self.covered) / len(SLOTS)
         faults = WRONG_FACT * len(self.wrong) + EXTRA_WORD * self.extra_words + self.repetition
         return min(1.0, max(0.0, coverage - faults - (0.0 if self.ended else NO_ENDING)))
@@ -58,7 +58,7 @@ def judge_summary(post: str | Post, summary: str) -> GoldJudgement:
 
 @lru_cache
 def phrases_by_slot() -> dict[str, list[tuple[str, str]]]:
-    """Each value with the words that state it; a person is stated by "my", so that a mere word is no claim."""
+    """Each value with the words that state it; a person needs "my", so that the bare word does not count."""
     return {
         slot: [(value, f" {'my ' if slot == 'who' else ''}{' '.join(words(value))} ") for value in values]
         for slot, values in SLOTS.items()
@@ -71,14 +71,14 @@ def gold(post: str | Post, summary: str) -> float:
 
 
 def gold_reward(prompts: Sequence[str], responses: Sequence[str]) -> list[float]:
-    """``gold`` as a reward: a score per response."""
+    """``gold`` as a reward function: one score per response."""
     return [gold(prompt, response) for prompt, response in zip(prompts, responses, strict=True)]
 
 
 def prefers_first(post: str | Post, first: str, second: str, noise: float, random: Random) -> bool:
-    """Whether the judge, like a person, calls the first summary better: wrongly with probability ``noise``.
+    """Whether the judge prefers the first summary; like a person, it is wrong with probability ``noise``.
 
-    Between summaries of equal score it takes either.
+    Summaries with equal scores are decided at random.
     """
     difference = gold(post, first) - gold(post, second)
     if math.isclose(difference, 0.0, abs_tol=1e-9):
@@ -87,6 +87,6 @@ def prefers_first(post: str | Post, first: str, second: str, noise: float, rando
 
 
 def preference_row(post: Post, pair: tuple[str, str], noise: float, random: Random) -> dict[str, str]:
-    """A data row with the judge's choice: prompt, chosen, rejected."""
+    """A data row (prompt, chosen, rejected) with the judge's preference."""
     first, second = pair if prefers_first(post, *pair, noise, random) else pair[::-1]
     return {"prompt": post.text, "chosen": f" {first}", "rejected": f" {second}"}

@@ -1,4 +1,4 @@
-"""What posts of the embedded world are made of: the values of each fact, and the sentences around them.
+"""The building blocks of posts in the embedded world: the values of each fact, and the sentences around them.
 
 No value is part of another value or of a fixed sentence, so that a fact can be found in a text by its words alone.
 """
@@ -9,7 +9,7 @@ WHO = {
     "work": ("boss", "coworker", "manager", "intern", "client", "teacher", "coach", "classmate"),
     "advice": ("roommate", "neighbor", "landlord", "friend", "dentist", "tenant", "barber", "tutor"),
 }
-"""People by the subreddit where one writes about them."""
+"""People, by the subreddit in which they are written about."""
 
 PROBLEM = (
     *("keeps borrowing my car", "reads my private messages", "never pays the rent", "lost my passport"),
@@ -107,4 +107,4 @@ FLUFF = (
     "Anyway I have no idea anymore.",
     "Anyway please be kind to me.",
 )
-"""What padded summaries say besides the facts."""
+"""Filler sentences in padded summaries."""

@@ -1,4 +1,4 @@
-"""Posts in the form SUBREDDIT / TITLE / POST / TL;DR, written from facts and read back into them."""
+"""Posts in the form SUBREDDIT / TITLE / POST / TL;DR, written from facts and parsed back into them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DETAILS = {
     "weather": grammar.WEATHER,
     "meal": grammar.MEALS,
 }
-"""Values that are no key facts."""
+"""Values of details, which are not key facts."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class Post:
 
 
 def write_post(facts: Facts, random: Random) -> Post:
-    """A post that states all the facts once in its body, among sentences that do not matter.
+    """Write a post that states all the facts once in its body, among irrelevant sentences.
 
-    Some of those speak of other people and other problems: a summary has to choose, not only to copy.
+    Some of these mention other people and other problems, so that a summary has to select, not just copy.
     """
     values = facts.as_dict() | {
         "other": other_value("who", facts.who, random),
@@ -56,7 +56,7 @@ def write_post(facts: Facts, random: Random) -> Post:
 
 
 def sentence(text: str) -> str:
-    """With a capital letter first."""
+    """The text with its first letter capitalised."""
     return text[0].upper() + text[1:]
 
 
@@ -76,19 +76,19 @@ def parse_post(text: str) -> Post:
 
 
 def _sentence_pattern(template: str) -> re.Pattern[str]:
-    """Finds a sentence made from a template, at the beginning of a text or after another sentence."""
+    """A pattern for sentences made from a template, at the beginning of a text or after another sentence."""
     parts = re.split(r"\{(\w+)\}", template.replace("{Question}", "{question}"))
     words = "".join(_slot_pattern(part) if i % 2 else re.escape(part) for i, part in enumerate(parts))
     return re.compile(rf"(?:^|(?<=[.?] )){words}", re.IGNORECASE)
 
 
 def _slot_pattern(name: str) -> str:
-    """Any value of a fact, as a group of its name, or of a detail."""
+    """A pattern for any value: of a fact as a group named after it, of a detail without a group."""
     values = "|".join(map(re.escape, SLOTS.get(name) or DETAILS[name]))
     return f"(?P<{name}>{values})" if name in SLOTS else f"(?:{values})"
 
 
 SENTENCES = [_sentence_pattern(line) for line in (*grammar.COMPLAINTS, *grammar.ATTEMPTS, *grammar.ENDINGS)]
-"""The sentences of a body that state facts."""
+"""Patterns of the sentences that state facts."""
 
 SPELLING = {value.lower(): value for values in SLOTS.values() for value in values}

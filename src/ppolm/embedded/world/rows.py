@@ -1,4 +1,4 @@
-"""The embedded world as data rows, for the commands: prompt, completion, and a preference with its noise."""
+"""The embedded world as data rows for the commands: prompt, completion, and a (noisy) preference."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from ppolm.embedded.world.summaries import reference_summary
 from ppolm.names import EMBEDDED
 
 COUNTS = {"train": 4000, "validation": 256, "test": 256}
-"""Posts of each split that the name ``embedded`` stands for."""
+"""Number of posts in each split of ``embedded``."""
 
 DRAWS = {"train": 0, "validation": 0, "test": 2}
-"""Which draw of each split that is. Draws 0 and 1 of the test split were looked at while the demo was made."""
+"""The seed of each split's draw. Draws 0 and 1 of the test split were looked at while the demo was developed."""
 
 Row = tuple[str, Any]
-"""Where a row stands, for error messages, and what it holds."""
+"""Where a row comes from, for error messages, and its content."""
 
 
 NOISE = 0.15
-"""Share of the training preferences in which the judge, like people, says the opposite of what it means."""
+"""Probability that a training preference is flipped, as people make mistakes too; constructed pairs have no noise."""
 
 
 def read_world(split: str) -> Iterator[Row]:
-    """Posts with a summary that somebody wrote under them, and two others, one of which the judge preferred."""
-    random, noise = Random(split), NOISE if split == "train" else 0.0  # what measures a reward model is clean
+    """Posts with a reference summary, and two other summaries with the judge's preference."""
+    random, noise = Random(split), NOISE if split == "train" else 0.0  # reward models are measured on clean data
     for number, post in enumerate(world_posts(split, COUNTS.get(split, 1), DRAWS.get(split, 0)), 1):
         if number % 2:
             preference = preference_row(post, two_references(post.facts, random), noise, random)
-        else:  # which side of a made pair has the fault is known
+        else:  # no noise: which side of a constructed pair has the fault is known
             preference = preference_row(post, contrast(post.facts, random), 0.0, random)
         row = {"completion": f" {reference_summary(post.facts, random)}"} | preference
         yield f"{EMBEDDED} ({split}), row {number},", row

@@ -13,13 +13,13 @@ SPLITS = ("train", "validation", "test")
 
 
 def split_of(facts: Facts) -> str:
-    """The split a combination of facts belongs to, for ever: 80 % train, 10 % validation, 10 % test."""
+    """The split that a combination of facts always belongs to: 80 % train, 10 % validation, 10 % test."""
     digest = hashlib.sha256("|".join(facts.as_dict().values()).encode()).digest()
     return {8: "validation", 9: "test"}.get(digest[0] % 10, "train")
 
 
 def world_posts(split: str, count: int, seed: int = 0) -> list[Post]:
-    """``count`` posts of a split, all with different facts: a function of its arguments alone."""
+    """``count`` posts of a split, all with different facts; depends only on the arguments."""
     if split not in SPLITS:
         raise DataError(f"The embedded world has no split {split!r}. Choose one of: {', '.join(SPLITS)}.")
     random, seen, posts = Random(f"{split} {seed}"), set[Facts](), list[Post]()

@@ -1,4 +1,4 @@
-"""Summaries of known quality: what people write, good and bad, and pairs that differ in one respect only."""
+"""Summaries of known quality, good and bad, as people might write them."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from ppolm.embedded.world.grammar import FLUFF
 from ppolm.embedded.world.post import sentence
 
 MIX = {"complete": 0.12, "lazy": 0.5, "missing": 0.25, "wrong": 0.13}
-"""How often a reference summary is of each kind."""
+"""Probability of each kind of reference summary."""
 
 PADDED = {"complete": 0.4, "lazy": 0.9, "missing": 0.5, "wrong": 0.4}
-"""How often one of a kind ends in fluff.
+"""Probability that a summary of each kind ends in fluff.
 
-Most people are lazy and wordy, so the most likely summary is a bad one: a policy that only learned to take the
-likeliest token each time would gain nothing.
+Most people are lazy and wordy, so the most likely summary is a bad one: a policy that merely sharpened its
+distribution towards the most likely tokens would gain nothing.
 """
 
 OFTEN_MISSING = {"who": 1, "problem": 1, "tried": 4, "outcome": 4, "question": 4}
-"""How readily people leave a fact out: the later in the story, the more."""
+"""Relative probability that a fact is left out: higher for facts later in the story."""
 
 
 def summarize(facts: Mapping[str, str]) -> str:
-    """A summary that states the given facts and no others, in one to three short sentences."""
+    """A summary that states exactly the given facts, in one to three short sentences."""
     who, problem = facts.get("who"), facts.get("problem")
     tried, outcome, question = facts.get("tried"), facts.get("outcome"), facts.get("question")
     parts = []
@@ -42,7 +42,7 @@ def summarize(facts: Mapping[str, str]) -> str:
 
 
 def complete(facts: Mapping[str, str], random: Random) -> str:  # noqa: ARG001
-    """All facts, nothing else: the gold judge gives it 1."""
+    """All facts and nothing else; its gold score is 1."""
     return summarize(facts)
 
 
@@ -62,7 +62,7 @@ def wrong(facts: Mapping[str, str], random: Random) -> str:
 
 
 def padded(summary: str, random: Random) -> str:
-    """With one or two sentences of fluff at the end."""
+    """The summary with one or two sentences of fluff at the end."""
     return " ".join([summary, *random.sample(FLUFF, k=random.choice((1, 1, 2)))])
 
 
@@ -75,14 +75,14 @@ KINDS: dict[str, Callable[[Mapping[str, str], Random], str]] = {
 
 
 def reference_summary(facts: Facts, random: Random) -> str:
-    """What one of many people wrote under the post."""
+    """A summary of a post as a random person might write it."""
     (kind,) = random.choices(list(MIX), weights=list(MIX.values()))
     summary = KINDS[kind](facts.as_dict(), random)
     return padded(summary, random) if random.random() < PADDED[kind] else summary
 
 
 def without(facts: Mapping[str, str], count: int, random: Random) -> dict[str, str]:
-    """The facts but for ``count`` of them."""
+    """The facts without ``count`` of them, drawn at random."""
     left = dict(facts)
     for _ in range(count):
         (dropped,) = random.choices(list(left), weights=[OFTEN_MISSING[slot] for slot in left])

@@ -1,4 +1,4 @@
-"""The embedded model's own tokenizer: a token per word of the world, bytes for everything else."""
+"""The embedded model's tokenizer: one token per word of the world, bytes for everything else."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ EOS, PAD = "<|end|>", "<|pad|>"
 
 
 def make_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
-    """Byte-level, so that any text can be written and read back; each word of ``texts`` is one token.
+    """A byte-level tokenizer, so that any text survives encoding and decoding; each word of ``texts`` is one token.
 
-    There is nothing to learn: words that are in the vocabulary are taken whole (``ignore_merges``), others fall into
-    their bytes because there are no merges.
+    Nothing is trained: words in the vocabulary are taken whole (``ignore_merges``), and other words are split into
+    bytes because there are no merges.
     """
     split = pre_tokenizers.ByteLevel(add_prefix_space=False)
     found = {piece for text in texts for piece, _ in split.pre_tokenize_str(text)}
