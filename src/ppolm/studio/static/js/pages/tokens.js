@@ -2,8 +2,8 @@
 import { get, listen, trying } from "../api.js";
 import { onBack, pathPart, readView, writeView } from "../address.js";
 import { empty, fill, h, main } from "../dom.js";
-import { num } from "../format.js";
 import { explainKeys, onKeys } from "../frame.js";
+import { Bar } from "../tokens/bar.js";
 import { scaleOf } from "../tokens/colors.js";
 import { drawDetail } from "../tokens/detail.js";
 import { drawExplanation } from "../tokens/explain.js";
@@ -35,12 +35,6 @@ const responseAddress = (sequence = view.response) => `${stepAddress()}/response
 
 // ---- the parts of the page ---------------------------------------------------------------------------------------------
 
-const stepSelect = h("select", { "aria-label": "Step" });
-const columnSelect = h("select", { "aria-label": "Colour by" });
-const secondSelect = h("select", { "aria-label": "Second colouring" });
-const placeSelect = h("select", { "aria-label": "Take me to" });
-const samplesButton = h("button", { type: "button", title: "All samples of this prompt side by side (s)" }, "Samples");
-const whatIfButton = h("button", { type: "button", title: "Other settings for this step (w)" }, "What if …");
 const tabs = ["response", "held-out"].map((name) => h("button", { type: "button", onclick: () => go({ show: name, page: 0 }) }, name === "response" ? "Responses of training" : "Held-out samples"));
 const detail = h("section", { class: "panel detail" });
 const explained = h("section", { class: "panel explained hidden", "aria-label": "Explanation" });
@@ -57,9 +51,10 @@ const text = new TextView({
   step: (number, prompt) => toPrompt(number, prompt),
 });
 const heldOut = new HeldOut(`${base}/held-out`, { change: (changes, push) => go(changes, push) });
-const bar = h("div", { class: "tokens-bar" },
-  h("span", { class: "group" }, h("button", { type: "button", title: "Stored step before ([)", "aria-label": "Stored step before", onclick: () => moveStep(-1) }, "‹"), h("label", {}, "Step", stepSelect), h("button", { type: "button", title: "Stored step after (])", "aria-label": "Stored step after", onclick: () => moveStep(1) }, "›")),
-  h("label", {}, "Colour by", columnSelect), h("label", {}, "and", secondSelect), placeSelect, h("span", { class: "right group" }, samplesButton, whatIfButton));
+const bar = new Bar({
+  change: (changes) => go(changes), step: (number) => go(atStart(number)), move: moveStep, place: takeTo,
+  samples: () => go({ show: view.show === "samples" ? "response" : "samples" }), whatIf: toggleWhatIf,
+});
 const grid = h("div", { class: "tokens-grid" }, list.node, h("div", { class: "middle" }, text.node, samplesView), h("aside", { class: "side", "aria-label": "Token" }, detail, explained, whatIf));
 const head = h("div", { class: "page-head" });
 
@@ -71,12 +66,9 @@ function go(changes, push = true) {
   sync();
 }
 
-stepSelect.addEventListener("change", () => go({ step: Number(stepSelect.value), response: -1, token: -1, explain: "", page: 0, prompt: -1 }));
-columnSelect.addEventListener("change", () => go({ column: columnSelect.value }));
-secondSelect.addEventListener("change", () => go({ second: secondSelect.value }));
-placeSelect.addEventListener("change", () => { const place = step?.places[placeSelect.value]; placeSelect.value = ""; takeTo(place); });
-samplesButton.addEventListener("click", () => go({ show: view.show === "samples" ? "response" : "samples" }));
-whatIfButton.addEventListener("click", () => toggleWhatIf());
+function atStart(number) {
+  return { step: number, response: -1, token: -1, explain: "", page: 0, prompt: -1 };
+}
 
 function takeTo(place) {
   if (!place || step.step !== view.step) return; // another step is on its way
@@ -86,7 +78,7 @@ function takeTo(place) {
 
 function moveStep(by) {
   const next = steps[steps.indexOf(view.step) + by];
-  if (next !== undefined) go({ step: next, response: -1, token: -1, explain: "", page: 0, prompt: -1 });
+  if (next !== undefined) go(atStart(next));
 }
 
 function moveResponse(by) {
@@ -120,7 +112,7 @@ async function sync() {
   const held = view.show === "held-out";
   tabs.forEach((tab, i) => tab.setAttribute("aria-pressed", String(held === (i === 1))));
   heldOut.node.classList.toggle("hidden", !held);
-  for (const node of [bar, grid]) node.classList.toggle("hidden", held || !steps.length);
+  for (const node of [bar.node, grid]) node.classList.toggle("hidden", held || !steps.length);
   none.classList.toggle("hidden", held || steps.length > 0);
   if (held) { await heldOut.show(view); return; }
   if (!steps.length) return;
@@ -134,7 +126,8 @@ async function sync() {
     list.mark(view.response);
   }
   if (!(await openResponse(now))) return;
-  await Promise.all([showWhatIf(now), view.show === "samples" ? showSamples(now) : null]);
+  await showWhatIf(now);
+  if (now === turn && view.show === "samples") await showSamples(now);
   if (now !== turn) return;
   draw();
   showExplanation(now);
@@ -180,26 +173,15 @@ function showTrouble(title) {
 }
 
 function reflect() {
-  fill(stepSelect, steps.map((one) => h("option", { value: one, selected: one === view.step }, String(one))));
-  stepSelect.value = String(view.step);
-  const names = Object.keys(step?.columns ?? {});
-  fill(columnSelect, names.map((name) => h("option", { value: name }, name)));
-  fill(secondSelect, h("option", { value: "" }, "nothing else"), names.map((name) => h("option", { value: name }, name)));
-  columnSelect.value = view.column;
-  secondSelect.value = view.second;
-  const places = Object.entries(step?.places ?? {});
-  fill(placeSelect, h("option", { value: "" }, "Take me to …"), places.map(([name, place], i) => h("option", { value: name, disabled: !place }, place ? `${i + 1}  ${name}: ${name === "not ended" ? `${place.value} of ${step.responses}` : num(place.value, 3)}` : `${name}: none`)));
-  placeSelect.value = "";
-  samplesButton.setAttribute("aria-pressed", String(view.show === "samples"));
-  whatIfButton.setAttribute("aria-pressed", String(Boolean(view.whatif)));
+  bar.reflect(steps, step, view);
 }
 
 // ---- drawing -----------------------------------------------------------------------------------------------------------
 
-/** The scale of a column and the response's numbers: as stored, or what "what if" changes. */
-function coloring(name) {
-  if (view.whatif && tried && name in tried.differences) return { scale: scaleOf(name, tried.ranges[name], `change of ${name}`), values: tried.differences[name] };
-  return { scale: scaleOf(name, step.columns[name]), values: response.columns[name] };
+/** The scale of a column and the numbers of a response: as stored, or how "what if" changes them. */
+function coloring(name, of, other) {
+  if (other && name in other.differences) return { scale: scaleOf(name, other.ranges[name], `change of ${name}`), values: other.differences[name] };
+  return { scale: scaleOf(name, step.columns[name]), values: of.columns[name] };
 }
 
 function draw() {
@@ -208,7 +190,7 @@ function draw() {
   text.node.classList.toggle("hidden", samples);
   samplesView.classList.toggle("hidden", !samples);
   const score = "score" in response.columns ? response.columns.score.reduce((sum, one) => sum + (one ?? 0), 0) : null;
-  text.show(response, [view.column, view.second].filter(Boolean).map(coloring), step.value_target, score, view.whatif && tried ? tried.columns : null);
+  text.show(response, [view.column, view.second].filter(Boolean).map((name) => coloring(name, response, view.whatif ? tried : null)), step.value_target, score, view.whatif && tried ? tried.columns : null);
   if (view.token >= response.ids.length) view.token = -1;
   text.choose(view.token);
   if (focusNext) { focusNext = false; text.focus(); }
@@ -276,11 +258,15 @@ function later(settings) {
 
 async function showSamples(now) {
   const wanted = response.samples.slice(0, MOST_SAMPLES);
-  const found = await trying(() => Promise.all(wanted.map((sequence) => (sequence === response.sequence ? response : get(responseAddress(sequence))))));
+  const settings = view.whatif && panel ? panel.now : null;
+  const found = await trying(() => Promise.all(wanted.map(async (sequence) => {
+    const one = sequence === response.sequence ? response : await get(responseAddress(sequence));
+    return { ...one, tried: settings ? await get(`${responseAddress(sequence)}/what-if`, settings) : null };
+  })));
   if (!found || now !== turn) return;
-  drawSamples(samplesView, found, response.samples.length, scaleOf(view.column, step.columns[view.column]), view.response,
-    (one, index) => drawDetail(detail, one, index ?? -1, scales()),
-    (sequence, token) => go({ show: "response", response: sequence, token, explain: token >= 0 ? "1" : "" }));
+  drawSamples(samplesView, found, response.samples.length, (one) => coloring(view.column, one, one.tried), view.response,
+    (one, index) => drawDetail(detail, one, index ?? -1, scales(), one.tried?.columns ?? null),
+    (sequence, token) => go({ ...seen(), show: "response", response: sequence, token, explain: token >= 0 ? "1" : "" }));
 }
 
 // ---- start, keys, news -------------------------------------------------------------------------------------------------
@@ -303,7 +289,7 @@ explainKeys(["← → ↑ ↓", "walk through the tokens"], ["Enter", "explain t
   ["c C", "next, previous column to colour by"], ["1 … 7", "take me to: largest KL, |advantage|, value error, best, worst, longest, not ended"], ["s", "samples side by side"], ["w", "what if"], ["/", "find"]);
 onKeys({
   n: () => moveResponse(1), p: () => moveResponse(-1), "[": () => moveStep(-1), "]": () => moveStep(1), c: () => moveColumn(1), C: () => moveColumn(-1),
-  s: () => samplesButton.click(), w: () => toggleWhatIf(), "/": () => list.find.focus(), Escape: () => { if (!view.explain) return false; closeExplanation(); return true; },
+  s: () => bar.samples.click(), w: () => toggleWhatIf(), "/": () => list.find.focus(), Escape: () => { if (!view.explain) return false; closeExplanation(); return true; },
   ...Object.fromEntries(Array.from({ length: 7 }, (_, i) => [String(i + 1), () => takeTo(Object.values(step?.places ?? {})[i])])),
 });
 
@@ -314,7 +300,7 @@ else {
   const name = found[1].name;
   document.title = `Tokens of ${name} · ppolm studio`;
   fill(head, h("h1", {}, "Tokens"), h("span", {}, h("span", { class: "soft" }, "of "), h("a", { href: `/run/${encodeURIComponent(id)}` }, name)), h("div", { class: "right" }, tabs));
-  fill(main(), head, bar, grid, heldOut.node, none);
+  fill(main(), head, bar.node, grid, heldOut.node, none);
   await sync();
   listen(id, lookForSteps);
 }

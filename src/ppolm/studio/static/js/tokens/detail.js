@@ -27,7 +27,7 @@ export function drawDetail(node, response, index, scales, changed = null) {
       h("tbody", {}, columns.map(([name, values]) => h("tr", {}, h("th", { scope: "row" }, name), h("td", { class: "number" }, number(name, values[index])), h("td", { class: "number" }, name in changed ? num(changed[name][index]) : h("span", { class: "soft" }, "the same"))))))
     : h("dl", { class: "row-grid" }, columns.map(([name, values]) => h("div", {}, h("dt", {}, name), h("dd", {}, num(values[index])))));
   fill(node,
-    h("h3", { class: "token-title" }, h("code", { class: "text" }, cellText(response, index)), h("span", { class: "soft" }, `token ${index + 1} of ${response.texts.length}`), special ? h("span", { class: "badge" }, "special") : null),
+    h("h3", { class: "token-title" }, h("code", { class: "text" }, cellText(response, index)), h("span", { class: "soft" }, `token ${index + 1} of ${response.length}`), special ? h("span", { class: "badge" }, "special") : null),
     h("p", { class: "token-codes" }, h("span", {}, h("span", { class: "soft" }, "id "), h("code", {}, response.ids[index]), " ", copyButton(String(response.ids[index]), "the token's id")),
       hex === null ? h("span", { class: "soft" }, "bytes not known: the run's tokenizer is not here")
         : h("span", { title: hex }, h("span", { class: "soft" }, "bytes "), h("code", {}, hex.length > 30 ? `${hex.slice(0, 29)}…` : hex || "none"), " ", copyButton(bytes, "the token's bytes"))),

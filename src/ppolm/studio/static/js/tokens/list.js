@@ -5,7 +5,7 @@ import { num } from "../format.js";
 
 const PAGE = 50;
 const SORTS = [
-  ["sequence", "as sampled"], ["score", "score"], ["kl", "KL"], ["length", "length"], ["abs_advantage", "mean |advantage|"],
+  ["sequence", "in order"], ["score", "score"], ["kl", "KL"], ["length", "length"], ["abs_advantage", "mean |advantage|"],
   ["value_error", "value error"], ["reward", "reward"], ["prompt", "prompt"],
 ];
 
@@ -69,7 +69,7 @@ export class ResponseList {
     const { rows, total, offset } = this.found;
     const about = view.sort === "sequence" || view.sort === "prompt" || view.sort === "length" ? "score" : view.sort;
     fill(this.rows, rows.map((row) => h("li", {}, h("button", { type: "button", class: "response-row", dataset: { sequence: row.sequence }, onclick: () => this.on.open(row.sequence) },
-      h("span", { class: "row-head numbers" }, h("b", {}, `#${row.sequence}`), h("span", { class: "soft" }, `prompt ${row.prompt} · ${row.length} tok${row.ended ? "" : " · cut off"}`),
+      h("span", { class: "row-head numbers" }, h("b", {}, `#${row.sequence}`), h("span", { class: "soft row-about" }, `prompt ${row.prompt} · ${row.length} tok${row.ended ? "" : " · cut off"}`),
         h("span", { class: "right", title: about }, num(row[about], 3))),
       h("span", { class: "row-text" }, row.preview.trim() || "(nothing)")))));
     if (!rows.length) fill(this.rows, h("li", { class: "soft" }, "No response is like that. ", h("button", { type: "button", class: "link", onclick: () => this.on.change({ find: "", ended: "all", prompt: -1, page: 0 }) }, "Show all")));

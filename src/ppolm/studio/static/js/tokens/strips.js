@@ -33,7 +33,7 @@ export class Strips {
     const drawing = h("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" },
       h("line", { class: "zero", x1: 0, x2: WIDTH, y1: y(0), y2: y(0) }),
       other ? h("path", { class: "other", d: this.path(other, y) }) : null,
-      h("path", { class: bars ? "bars" : "line", d: bars ? this.bars(columns[name], y) : this.path(columns[name], y) }), cursor);
+      h("path", { class: bars ? (this.length > 250 ? "bars dense" : "bars") : "line", d: bars ? this.bars(columns[name], y) : this.path(columns[name], y) }), cursor);
     const title = other ? [name, h("span", { class: "soft" }, second ? ` and ${target.replaceAll("_", " ")}` : ", what if")] : name;
     const node = h("div", { class: "strip" }, h("div", { class: "strip-name" }, h("span", {}, title), value), drawing,
       h("div", { class: "strip-range numbers" }, h("span", {}, num(high, 3)), h("span", {}, num(low, 3))));

@@ -1,6 +1,7 @@
 // The middle of the page: the prompt, the response in one or two colourings, and the small charts under it.
 import { fill, h } from "../dom.js";
 import { num } from "../format.js";
+import { isDark } from "../frame.js";
 import { Cells } from "./cells.js";
 import { legend } from "./colors.js";
 import { Strips } from "./strips.js";
@@ -42,6 +43,9 @@ export class TextView {
       if (focused) this.cells[0].node.focus({ preventScroll: true });
     }
     scales.forEach(({ scale, values }, i) => {
+      const key = JSON.stringify([scale, isDark()]);
+      if (this.cells[i].colored?.key === key && this.cells[i].colored.values === values) return; // a walk through the tokens changes no colour
+      this.cells[i].colored = { key, values };
       fill(this.panes.children[i].querySelector(".pane-legend"), legend(scale));
       this.cells[i].color(scale, values);
     });
@@ -53,7 +57,8 @@ export class TextView {
     const many = response.samples.length;
     const step = (by) => this.on.sample(response.samples[(at + by + many) % many]);
     fill(this.head, h("h2", {}, `Response ${response.sequence}`),
-      h("span", { class: "soft numbers" }, `prompt ${response.prompt} · ${response.ids.length} tokens · `, response.ended ? "ended" : h("span", { class: "badge warn" }, "not ended"), score === null ? "" : ` · score ${num(score, 3)}`),
+      h("span", { class: "soft numbers" }, `prompt ${response.prompt} · ${response.length} tokens · `, response.ended ? "ended" : h("span", { class: "badge warn" }, "not ended"), score === null ? "" : ` · score ${num(score, 3)}`),
+      response.length > response.ids.length ? h("span", { class: "badge warn" }, `only the first ${response.ids.length} are shown`) : null,
       many > 1 ? h("span", { class: "right" }, h("button", { type: "button", class: "small", title: "Previous sample of this prompt", "aria-label": "Previous sample of this prompt", onclick: () => step(-1) }, "‹"),
         h("span", { class: "soft numbers" }, ` sample ${at + 1} of ${many} `), h("button", { type: "button", class: "small", title: "Next sample of this prompt", "aria-label": "Next sample of this prompt", onclick: () => step(1) }, "›")) : null);
   }
@@ -85,13 +90,14 @@ export class TextView {
 }
 
 /** All samples of a prompt side by side, in the same colours. */
-export function drawSamples(node, responses, total, scaleFor, current, hover, open) {
-  fill(node, total > responses.length ? h("p", { class: "soft" }, `The first ${responses.length} of ${total} samples.`) : null, h("div", { class: "prompt text", tabindex: "0", role: "region", "aria-label": "Prompt" }, responses[0]?.prompt_text ?? ""), h("div", { class: "pane-legend" }, legend(scaleFor)),
+export function drawSamples(node, responses, total, coloring, current, hover, open) {
+  const { scale } = coloring(responses[0]);
+  fill(node, total > responses.length ? h("p", { class: "soft" }, `The first ${responses.length} of ${total} samples.`) : null, h("div", { class: "prompt text", tabindex: "0", role: "region", "aria-label": "Prompt" }, responses[0]?.prompt_text ?? ""), h("div", { class: "pane-legend" }, legend(scale)),
     h("div", { class: "samples" }, responses.map((response) => {
       const cells = new Cells(response, `Response ${response.sequence}`, { hover: (index) => { cells.hover(index); hover(response, index); }, choose: (index) => { cells.choose(index); hover(response, index); }, open: (index) => open(response.sequence, index) });
-      cells.color(scaleFor, response.columns[scaleFor.name]);
+      cells.color(scale, coloring(response).values);
       const score = (response.columns.score ?? []).reduce((sum, one) => sum + (one ?? 0), 0);
       return h("section", { class: response.sequence === current ? "sample here" : "sample" },
-        h("div", { class: "text-head" }, h("button", { type: "button", class: "link", onclick: () => open(response.sequence, -1) }, `#${response.sequence}`), h("span", { class: "soft numbers" }, `${response.ids.length} tok${response.ended ? "" : " · cut off"} · score ${num(score, 3)}`)), cells.node);
+        h("div", { class: "text-head" }, h("button", { type: "button", class: "link", onclick: () => open(response.sequence, -1) }, `#${response.sequence}`), h("span", { class: "soft numbers" }, `${response.length} tok${response.ended ? "" : " · cut off"} · score ${num(score, 3)}`)), cells.node);
     })));
 }
