@@ -3,10 +3,13 @@ PYTHON ?= python3
 UV ?= $(shell command -v uv || ls .uv/bin/uv 2>/dev/null || echo $(PYTHON) -m uv)
 RUN = $(UV) run --frozen --no-sync
 
-.PHONY: demo setup sync check lint types test quick machines attack bench embedded seeds pictures pin clean
+.PHONY: demo studio setup sync check lint types test quick machines attack bench embedded seeds pictures pin clean
 
 demo: setup  ## PPO on the embedded tiny model, in about two minutes; FLAGS="--seed 1 --steps 20 --reward gold --json"
 	@$(RUN) python main.py $(FLAGS)
+
+studio: setup  ## the studio over an example run that comes with ppolm; FLAGS="--port 8800"
+	@$(RUN) ppolm studio --example $(FLAGS)
 
 setup: .venv/.ready
 

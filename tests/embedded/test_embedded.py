@@ -121,6 +121,7 @@ def test_main_py_is_the_demo_and_says_what_it_is_and_what_to_do_next(
     for part in (
         *("before (SFT)", "after (PPO)", "gold, greedy decoding", "wrong facts", "KL to the SFT model", "Verdict:"),
         *("embedded tiny model", "ppolm train --model-name Qwen/Qwen3-0.6B-Base --prompts", "Run folder:", "Plots:"),
+        "See it:      ppolm studio ",
     ):
         assert part in printed.out, part
     assert printed.out.count("TL;DR:") == 2

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from ppolm.embedded import EXAMPLE
 from scripts.index_readme import index_readme
 from tests.conftest import ROOT
 
@@ -74,6 +75,8 @@ def test_the_wheel_holds_the_model_its_reward_model_the_demo_and_the_examples(wh
     names = set(zipfile.ZipFile(wheel).namelist())
     model = ("model/model.safetensors", "model/tokenizer.json", "reward/head.safetensors", "README.md", "demo.yaml")
     assert {f"ppolm/embedded/{name}" for name in model} <= names
+    example = [file.relative_to(EXAMPLE) for file in EXAMPLE.rglob("*") if file.is_file()]
+    assert {f"ppolm/embedded/example/{file.as_posix()}" for file in example} <= names
     folders = [ROOT / name for name in ("configs", "docs", "examples")]
     files = [path.relative_to(ROOT) for folder in folders for path in folder.iterdir() if path.is_file()]
     assert {f"ppolm/shipped/{file}" for file in files} <= names

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from ppolm.cli.settings import parse
+from ppolm.cli.settings import parse, see_it
 from ppolm.config import PPOConfig
 from ppolm.data.load_rows import load_prompts
 from ppolm.embedded import DEMO
@@ -174,7 +174,7 @@ def show(answer: dict[str, Any], results: TrainingResults, sampled: Comparison, 
         for label, sample in (("before", old), ("after", new)):
             score = judge_summary(sample["prompt"], sample["response"]).score
             lines.append(f"  {label:6} (gold {score:.2f}) {str(sample['response']).strip()}")
-    lines += ["", results.summary(), f"Plots:       {results.run_dir / 'report'}", "", NEXT]
+    lines += ["", results.summary(), f"Plots:       {results.run_dir / 'report'}", see_it(results.run_dir), "", NEXT]
     return "\n".join(lines)
 
 

@@ -26,6 +26,8 @@ COMMANDS = {
     "eval": "measure a trained policy beside its reference on held-out prompts",
     "generate": "sample from a trained policy or a bare model",
     "feedback": "judgements of people: import, export, statistics, and judging at the terminal",
+    "runs": "list runs with their state, reward, KL and verdict; or compare two or more of them",
+    "report": "one HTML file with the charts, verdict, settings and token views of runs, to be mailed",
     "studio": "the pages in a browser: runs, every token, and judging",
     "examples": "copy the examples, configs and documents that come with ppolm into a folder",
     "overopt": "sweep kl_coef and draw reward and judge against KL: where more reward stops being better",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -110,6 +111,11 @@ def parse(kind: type[T], program: str, argv: Sequence[str], default: Any = None)
             return tyro.cli(kind, prog=program, args=list(argv), **options)
     finally:
         print(cut(printable(said.getvalue()), LONGEST_MESSAGE), end="", file=sys.stderr)
+
+
+def see_it(run: Path) -> str:
+    """The line that says how to look at a run."""
+    return f"See it:      ppolm studio {shlex.quote(str(run))}"
 
 
 def parse_supervised(kind: type[S], program: str, argv: Sequence[str]) -> tuple[S, OutputFolder]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from ppolm.cli.settings import parse_train
+from ppolm.cli.settings import parse_train, see_it
 from ppolm.config import PPOConfig
 from ppolm.data.load_rows import load_prompts
 from ppolm.data.prompts import Prompt
@@ -52,6 +52,7 @@ def main(argv: list[str]) -> None:
     results = trainer.train(prompts, config.num_epochs, eval_prompts=held_out, resume=arguments.resume)
     print(results.summary())
     print(f"Try it:      ppolm generate --run {results.run_dir} --prompt '...'")
+    print(see_it(results.run_dir))
 
 
 def print_estimate(config: PPOConfig) -> None:

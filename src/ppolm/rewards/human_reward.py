@@ -6,7 +6,7 @@ import contextlib
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -36,6 +36,8 @@ class HumanReward:
         """After ``timeout`` seconds without judgements ``model`` scores the responses; without it that is an error."""
         self.store, self.timeout, self.model = store, timeout, model
         self.occasion = occasion or Occasion()
+        self.on_wait: Callable[[int], object] = lambda responses: None  # noqa: ARG005
+        """Called with the number of unjudged responses while waiting, and with 0 when the wait is over."""
 
     def __call__(
         self, prompts: Sequence[Any], responses: Sequence[str], **columns: Sequence[Any]
@@ -79,6 +81,7 @@ class HumanReward:
         try:
             return self._poll(ids, set(open_))
         finally:
+            self.on_wait(0)
             with contextlib.suppress(FeedbackError):  # a store that has gone is reported by what was asked of it
                 self.store.stop_waiting(open_, about.run)
 
@@ -86,6 +89,7 @@ class HumanReward:
         """Look for judgements by one short query, until all responses have one or the time is over."""
         until, open_ = time.monotonic() + self.timeout, set(asked)
         while (left := until - time.monotonic()) > 0:
+            self.on_wait(len(open_))
             time.sleep(min(POLL_SECONDS, left))
             open_ -= self.store.judged(open_)
             if not open_:

@@ -11,6 +11,8 @@ from typing import Any, BinaryIO
 Row = dict[str, Any]
 LONGEST_LINE = 1 << 20
 """Bytes of a line beyond which it is none of ours, and skipped."""
+LAST_STEP = 1 << 53
+"""Beyond it whole numbers are no longer told apart by those who read them as floats."""
 WHOLE = 1 << 18
 """Bytes up to which a file is read whole when a few rows of it are wanted."""
 TAIL = 1 << 16
@@ -73,8 +75,12 @@ def parse_row(line: bytes) -> Row | None:
         row = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    usable = isinstance(row, dict) and isinstance(row.get("step"), (int, float)) and isinstance(row.get("kind"), str)
+    usable = isinstance(row, dict) and isinstance(row.get("kind"), str) and _is_step(row.get("step"))
     return row if usable else None
+
+
+def _is_step(value: Any) -> bool:
+    return isinstance(value, (int, float)) and abs(value) <= LAST_STEP  # NaN is below nothing
 
 
 def sampled_rows(path: Path, points: int = 48) -> list[Row]:

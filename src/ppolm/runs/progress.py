@@ -1,37 +1,165 @@
-"""One line per step, with a progress bar below if there is a terminal."""
+"""How a run is going, for whoever watches: on a terminal one line that is renewed, elsewhere a line per step."""
 
 from __future__ import annotations
 
+import logging
 import math
 import sys
+import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TextIO
 
 from tqdm import tqdm
 
 SHOWN = {"avg_reward": "reward", "kl": "kl", "entropy": "entropy", "policy_loss": "policy", "value_loss": "value"}
+RENEWED = ("avg_reward", "kl")
+"""What the line on a terminal shows of them: it must fit in 80 columns."""
+WIDEST = 88
+"""Columns of that line: on a wide terminal a bar from end to end says no more."""
 
 
 class Progress:
-    """Prints the metrics of each step as it ends, on standard error."""
+    """Shows the numbers of each step as it ends, on standard error. What is said stays; the line below it does not."""
 
     def __init__(self, total: int, done: int) -> None:
-        self.total = total
-        self.bar = tqdm(
-            total=total, initial=done, desc="PPO", unit="step", dynamic_ncols=True, disable=not sys.stderr.isatty()
-        )
+        self.total, self.done, self.waits_since = total, done, 0.0
+        self.line = _Line(total, done, sys.stderr) if sys.stderr.isatty() else None
+        self.above = _Above(self.line) if self.line is not None else None
 
     def step(self, metrics: Mapping[str, Any]) -> None:
-        """Report a finished PPO step."""
-        numbers = {short: metrics.get(name, math.nan) for name, short in SHOWN.items()}
-        shown = [f"{short} {value:.3g}" for short, value in numbers.items() if math.isfinite(value)]
-        self.say(f"step {metrics['step']}/{self.total}  {'  '.join(shown)}")
-        self.bar.update()
+        """One PPO step is over."""
+        if self.line is None:
+            self.say(f"step {metrics['step']}/{self.total}  {_numbers(metrics, SHOWN)}")
+        else:
+            self.line.step(_numbers(metrics, RENEWED))
 
     def say(self, line: str) -> None:
-        """Print a line above the bar."""
-        self.bar.write(line, file=sys.stderr)
+        """A line that stays."""
+        print(line, file=sys.stderr, flush=True)
+
+    def evaluating(self) -> None:
+        """An evaluation begins; it ends with a line of its own."""
+        if self.line is not None:
+            self.line.show("evaluating")
+
+    def evaluated(self, line: str) -> None:
+        """What an evaluation found."""
+        self.say(line)
+        if self.line is not None:
+            self.line.show("")
+
+    def waiting(self, responses: int) -> None:
+        """So many responses wait for people to judge them; with 0 the wait is over. Called again while it lasts."""
+        if self.line is None:  # who waits has said so
+            return
+        if not responses:
+            self.waits_since = 0.0
+            self.line.show("")
+            return
+        self.waits_since = self.waits_since or time.monotonic()
+        waited = tqdm.format_interval(time.monotonic() - self.waits_since)
+        self.line.show(f"waiting for people: {responses} to judge, {waited}")
 
     def close(self) -> None:
-        """Close the progress bar."""
-        self.bar.close()
+        """Leave the terminal tidy."""
+        if self.above is not None:
+            self.above.close()
+        if self.line is not None:
+            self.line.close()
+
+
+def _numbers(metrics: Mapping[str, Any], names: Any) -> str:
+    numbers = {SHOWN[name]: metrics.get(name, math.nan) for name in names}
+    return "  ".join(f"{short} {value:.3g}" for short, value in numbers.items() if math.isfinite(value))
+
+
+class _Line(tqdm):  # type: ignore[misc]  # tqdm has no types
+    """The line that is renewed: steps, a bar, the last numbers or what is being done, and the time left."""
+
+    def __init__(self, total: int, done: int, file: TextIO) -> None:
+        self.numbers, self.doing, self.began, self.first = "", "", time.monotonic(), done
+        form = "step {n_fmt}/{total_fmt} |{bar}| {shown}"
+        super().__init__(total=total, initial=done, bar_format=form, file=file, dynamic_ncols=True, mininterval=0)
+
+    @property
+    def format_dict(self) -> dict[str, Any]:
+        """What the line is made of."""
+        found = super().format_dict
+        shown = self.doing or f"{self.numbers}{self.time_left()}" or "first step"
+        return {**found, "ncols": min(found["ncols"] or WIDEST, WIDEST), "shown": shown}
+
+    def time_left(self) -> str:
+        """By the mean time of the steps so far, with their evaluations."""
+        taken = self.n - self.first
+        if taken <= 0:
+            return ""
+        left = (time.monotonic() - self.began) / taken * (self.total - self.n)
+        return f"  {tqdm.format_interval(left)} left" if self.n < self.total else "  done"
+
+    def step(self, numbers: str) -> None:
+        """A step is over."""
+        self.numbers, self.doing = numbers, ""
+        self.update()
+
+    def show(self, doing: str) -> None:
+        """Say what is being done; with nothing, the last numbers again."""
+        self.doing = doing
+        self.refresh()
+
+
+class _Above:
+    """Puts whatever the process prints above the line, warnings too: between two steps nobody else knows of it."""
+
+    def __init__(self, line: _Line) -> None:
+        self.streams = {name: getattr(sys, name) for name in ("stdout", "stderr")}
+        self.stands_in = {name: _StandIn(stream, line) for name, stream in self.streams.items() if _is_terminal(stream)}
+        self.handlers = [
+            (handler, handler.stream)
+            for handler in logging.getLogger().handlers
+            if isinstance(handler, logging.StreamHandler) and handler.stream is self.streams["stderr"]
+        ]
+        for name, stand_in in self.stands_in.items():
+            setattr(sys, name, stand_in)
+        for handler, _ in self.handlers:
+            handler.stream = sys.stderr
+
+    def close(self) -> None:
+        """Everything is as before; what somebody else has put there meanwhile stays."""
+        for name, stand_in in self.stands_in.items():
+            stand_in.finish()
+            if getattr(sys, name) is stand_in:
+                setattr(sys, name, self.streams[name])
+        for handler, stream in self.handlers:
+            handler.stream = stream
+
+
+def _is_terminal(stream: Any) -> bool:
+    return stream is not None and stream.isatty()
+
+
+class _StandIn:
+    """A stream whose lines appear above the line that is renewed, each when it is whole."""
+
+    def __init__(self, stream: TextIO, line: _Line) -> None:
+        self.stream, self.line, self.begun = stream, line, ""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+    def write(self, text: str) -> int:
+        """Print what is complete."""
+        if "\r" in text:  # somebody else's progress: it knows how to renew its own line
+            self.stream.write(text)
+            return len(text)
+        whole, newline, self.begun = (self.begun + text).rpartition("\n")
+        if newline:
+            self.line.clear()
+            self.stream.write(whole + newline)
+            self.stream.flush()
+            self.line.refresh()
+        return len(text)
+
+    def finish(self) -> None:
+        """Print what never got its end."""
+        if self.begun:
+            self.write("\n")

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ppolm.config.yaml_io import read_yaml
+from ppolm.errors import ConfigError
 from ppolm.runs.metrics_tail import Row, sampled_rows
 from ppolm.runs.run_status import RunStatus, is_alive, read_object, read_status
 
@@ -103,6 +105,11 @@ def overview(run: Path) -> RunOverview:
     )
 
 
+def outcome(run: RunOverview) -> str:
+    """In a word or a few: the verdict; of a run that was stopped, why."""
+    return run.why or run.verdict if run.state == "stopped" else run.verdict or run.why
+
+
 def state_of(run: Path, status: RunStatus | None, alive: bool) -> tuple[str, str]:
     """running, finished or stopped, and why it ended."""
     if alive:
@@ -118,6 +125,14 @@ def state_of(run: Path, status: RunStatus | None, alive: bool) -> tuple[str, str
     return "finished", "" if status.state == "finished" else status.state
 
 
+def read_settings(run: Path) -> dict[str, Any]:
+    """The settings of a run as its file has them, whether they can be used or not; empty if it cannot be read."""
+    try:
+        return read_yaml(run / "config.yaml")
+    except ConfigError:
+        return {}
+
+
 def seconds_left(rows: Sequence[Row], steps: int) -> float | None:
     """The mean time of some steps, as often as there are steps left; evaluations come on top."""
     taken = [sum(_seconds(row)) for row in rows]
@@ -126,12 +141,15 @@ def seconds_left(rows: Sequence[Row], steps: int) -> float | None:
 
 
 def _seconds(row: Row) -> Iterable[float]:
-    return (value for name, value in row.items() if name.startswith("seconds/") and isinstance(value, (int, float)))
+    return (number(value) or 0.0 for name, value in row.items() if name.startswith("seconds/"))
 
 
 def number(value: Any) -> float | None:
     """A finite number, or None."""
-    usable = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    try:
+        usable = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # a whole number of hundreds of digits
+        return None
     return float(value) if usable else None
 
 

@@ -11,6 +11,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from ppolm.runs.metrics_tail import LAST_STEP
 from ppolm.storage.claim import LOCK
 
 STATUS = "status.json"
@@ -51,7 +52,7 @@ def read_status(run: Path) -> RunStatus | None:
     total = found.get("total_steps")
     return RunStatus(
         state=found["state"],
-        total_steps=total if isinstance(total, int) and not isinstance(total, bool) else 0,
+        total_steps=total if type(total) is int and 0 <= total <= LAST_STEP else 0,
         started=_text(found, "started") or "",
         ended=_text(found, "ended"),
         why=_text(found, "why") or "",

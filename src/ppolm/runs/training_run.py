@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,14 @@ def claim_run(config: PPOConfig, resume: str | Path | None) -> Claim:
         read_run_config(run)  # raises before a folder is created for the lock
         return Claim(run, IN_USE)
     return Claim(run_path(config), IN_USE) if config.run_name else claim_numbered(run_path(config), IN_USE)
+
+
+def show_waiting(trainer: Trainer, progress: Progress) -> None:
+    """Let rewards that wait for people say so where the run shows how it is going."""
+    for computer in (trainer.reward_computer, trainer.judge):
+        for reward in getattr(computer, "rewards", {}).values():  # a component of somebody's own may have none
+            if hasattr(reward, "on_wait"):
+                reward.on_wait = progress.waiting
 
 
 class TrainingRun:
@@ -135,7 +143,7 @@ class TrainingRun:
     def run(self) -> TrainingResults:
         """Train until the last step, an alarm, convergence, or a signal (raises Stopped once everything is saved)."""
         before = read_status(self.folder.path)
-        self.status = RunStatus("running", self.schedule.total_steps, **({"started": before.started} if before else {}))
+        self.status = RunStatus("running", self.schedule.total_steps, before.started if before else utc_now())
         self.folder.note("status", self.status.to_dict())
         try:
             results = self._run()
@@ -151,6 +159,7 @@ class TrainingRun:
 
     def _run(self) -> TrainingResults:
         progress = Progress(self.schedule.total_steps, self.trainer.step)
+        show_waiting(self.trainer, progress)
         with self.stopping:
             try:
                 self._train(progress)
@@ -270,13 +279,14 @@ class TrainingRun:
 
     def _evaluate(self, progress: Progress) -> None:
         assert self.evaluator is not None
+        progress.evaluating()
         measured = self._measure()
         metrics = measured.metrics
         performance, self.convergence = self.evaluator.evaluate(measured)
-        self.folder.log_metrics({**metrics, "status": self.convergence.status}, kind="eval")
+        self.folder.log_metrics({**metrics, **asdict(self.convergence)}, kind="eval")
         self.folder.log_samples(int(metrics["step"]), measured.samples, kind="eval")
         judged = f"judge {metrics['judge']:.4g}  " if "judge" in metrics else ""
-        progress.say(
+        progress.evaluated(
             f"evaluation at step {metrics['step']}: reward {metrics['avg_reward']:.4g}  {judged}"
             f"kl {metrics['kl']:.3g}  entropy {metrics['entropy']:.3g}  length {metrics['response_length']:.1f}  "
             f"{self.convergence.status}: {'; '.join(self.convergence.reasons)}"

@@ -13,11 +13,10 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from ppolm import __version__
-from ppolm.errors import ConfigError
+from ppolm.studio.plotly_file import plotly_script
 from ppolm.studio.studio import Studio
 
 FOLDER = Path(__file__).parent
-INSTALL = "ppolm studio needs some packages that are not installed: pip install 'ppolm[studio]'."
 
 
 @dataclass(frozen=True)
@@ -73,16 +72,3 @@ def routes(_: Studio) -> list[Any]:
         Route("/static/plotly.js", plotly),
         Mount("/static", StaticFiles(directory=FOLDER / "static")),
     ]
-
-
-def plotly_script() -> Path:
-    """The script that draws charts, from the package that carries it; importing that package would take seconds."""
-    from importlib.util import find_spec
-
-    found = find_spec("plotly")
-    folders = list(found.submodule_search_locations or ()) if found else []
-    for folder in folders:
-        script = Path(folder) / "package_data" / "plotly.min.js"
-        if script.is_file():
-            return script
-    raise ConfigError(INSTALL)

@@ -11,12 +11,11 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from ppolm.runs.metrics_tail import Row
-from ppolm.runs.run_overview import RECENT, seconds_left
+from ppolm.runs.run_overview import RECENT, read_settings, seconds_left
 from ppolm.runs.run_status import read_status
 from ppolm.studio.answers import BadRequestError, reads, whole
 from ppolm.studio.run_figures import differing_settings, final_figures, gains
 from ppolm.studio.studio import Studio
-from ppolm.studio.workspace import read_settings
 
 MOST_COMPARED = 8
 ALARMS = ("collapsed", "over-optimised", "suspect")

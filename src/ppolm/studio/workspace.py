@@ -10,8 +10,6 @@ from collections import Counter, OrderedDict
 from pathlib import Path
 from typing import Any
 
-from ppolm.config.yaml_io import read_yaml
-from ppolm.errors import PpolmError
 from ppolm.messages import brief
 from ppolm.runs.metrics_tail import MetricsTail
 from ppolm.runs.run_overview import METRICS, RunOverview, find_runs, overview
@@ -99,12 +97,3 @@ def name_apart(paths: list[Path]) -> dict[str, Path]:
         readable = re.sub(r"[^A-Za-z0-9._-]+", "-", path.name)[:60].strip(".-")
         found[path.name if own else f"{readable or 'run'}~{digest}"] = path
     return found
-
-
-def read_settings(run: Path) -> dict[str, Any]:
-    """The settings of a run as its file has them; empty if it cannot be read."""
-    try:
-        found = read_yaml(run / "config.yaml")
-    except (PpolmError, OSError):
-        return {}
-    return dict(found) if isinstance(found, dict) else {}
