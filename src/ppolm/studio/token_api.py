@@ -23,57 +23,71 @@ LONGEST_SEARCH = 200
 PAGE = 50
 
 
-def routes(studio: Studio) -> list[Route]:
-    """What there is to ask about tokens."""
-    opened, history = OpenSteps(), PromptHistory()
+class TokenEndpoints:
+    """What can be asked about the tokens of a studio's runs; the steps looked at last stay in memory."""
 
-    def run_of(request: Request) -> Path:
-        return studio.workspace.run(request.path_params["run"])
+    def __init__(self, studio: Studio) -> None:
+        self.workspace = studio.workspace
+        self.opened, self.history = OpenSteps(), PromptHistory()
 
-    def step_of(request: Request) -> OpenStep:
-        return open_step(opened, run_of(request), part(request, "step"))
+    def _run(self, request: Request) -> Path:
+        return self.workspace.run(request.path_params["run"])
 
-    def steps(request: Request) -> Any:
-        return {"steps": logged_steps(run_of(request))}
+    def _step(self, request: Request) -> OpenStep:
+        return open_step(self.opened, self._run(request), part(request, "step"))
 
-    def one_step(request: Request) -> Any:
-        opened.warm()
-        return describe(step_of(request), part(request, "step"))
+    def steps(self, request: Request) -> Any:
+        """The stored steps of a run."""
+        return {"steps": logged_steps(self._run(request))}
 
-    def responses(request: Request) -> Any:
-        return list_responses(step_of(request), request)
+    def step(self, request: Request) -> Any:
+        """One step, without its tokens."""
+        self.opened.warm()
+        return describe(self._step(request), part(request, "step"))
 
-    def one_response(request: Request) -> Any:
-        step, sequence = response_of(step_of(request), request)
+    def responses(self, request: Request) -> Any:
+        """A page of the list of responses."""
+        return list_responses(self._step(request), request)
+
+    def other_steps(self, request: Request) -> Any:
+        """The stored steps with the same prompt."""
+        table, prompt = self._step(request).table, part(request, "prompt")
+        if not (table.owners == prompt).any():
+            raise NotFoundError(f"The step has no prompt {prompt}.")
+        found = self.history.steps_with(self._run(request), key_of(table, prompt))
+        return {"steps": [{"step": step, "prompt": number} for step, number in found]}
+
+    def response(self, request: Request) -> Any:
+        """One response with its tokens."""
+        step, sequence = response_of(self._step(request), request)
         return response_view(step.table, sequence, step.pieces)
 
-    def explain(request: Request) -> Any:
-        step, sequence = response_of(step_of(request), request)
+    def explain(self, request: Request) -> Any:
+        """The terms of a token's advantage."""
+        step, sequence = response_of(self._step(request), request)
         token, length = part(request, "token"), int(step.table.lengths[sequence])
         if token >= length:
             raise NotFoundError(f"The response has {length} tokens; there is no token {token}.")
         return step.explained.explain(sequence, token)
 
-    def what_if(request: Request) -> Any:
-        step, sequence = response_of(step_of(request), request)
+    def what_if(self, request: Request) -> Any:
+        """A response with other settings."""
+        step, sequence = response_of(self._step(request), request)
         return step.explained.what_if(asked_settings(request, step.settings), sequence)
 
-    def other_steps(request: Request) -> Any:
-        table, prompt = step_of(request).table, part(request, "prompt")
-        if not (table.owners == prompt).any():
-            raise NotFoundError(f"The step has no prompt {prompt}.")
-        found = history.steps_with(run_of(request), key_of(table, prompt))
-        return {"steps": [{"step": step, "prompt": number} for step, number in found]}
 
-    base, response = "/api/run/{run}/tokens", "/api/run/{run}/tokens/{step}/response/{sequence}"
+def routes(studio: Studio) -> list[Route]:
+    """Addresses of all that can be asked about tokens and held-out samples."""
+    ask, base = TokenEndpoints(studio), "/api/run/{run}/tokens"
+    step, response = f"{base}/{{step}}", f"{base}/{{step}}/response/{{sequence}}"
     return [
-        Route(base, reads(steps)),
-        Route(f"{base}/{{step}}", reads(one_step)),
-        Route(f"{base}/{{step}}/responses", reads(responses)),
-        Route(f"{base}/{{step}}/prompt/{{prompt}}", reads(other_steps)),
-        Route(response, reads(one_response)),
-        Route(f"{response}/explain/{{token}}", reads(explain)),
-        Route(f"{response}/what-if", reads(what_if)),
+        Route(base, reads(ask.steps)),
+        Route(step, reads(ask.step)),
+        Route(f"{step}/responses", reads(ask.responses)),
+        Route(f"{step}/prompt/{{prompt}}", reads(ask.other_steps)),
+        Route(response, reads(ask.response)),
+        Route(f"{response}/explain/{{token}}", reads(ask.explain)),
+        Route(f"{response}/what-if", reads(ask.what_if)),
         *held_out_routes(studio),
     ]
 

@@ -29,6 +29,7 @@ let panel = null; // the sliders of "what if"
 let hovered = null;
 let focusNext = false; // whether the text takes the focus once it is drawn
 let turn = 0;
+let settled = Promise.resolve(); // once what was last asked for is drawn
 
 const stepAddress = (number = view.step) => `${base}/tokens/${number}`;
 const responseAddress = (sequence = view.response) => `${stepAddress()}/response/${sequence}`;
@@ -41,8 +42,8 @@ const explained = h("section", { class: "panel explained hidden", "aria-label": 
 const whatIf = h("section", { class: "panel what-if hidden", "aria-label": "What if" });
 const samplesView = h("section", { class: "panel text-view hidden" });
 // What is clicked on belongs to what is seen, even if another step is on its way.
-const seen = () => (response ? { step: response.step, response: response.sequence } : {});
-const list = new ResponseList({ change: (changes) => go(changes), open: (sequence) => go({ step: step?.step ?? view.step, response: sequence, token: -1, explain: "" }) });
+const seen = () => (text.response ? { step: text.response.step, response: text.response.sequence } : {});
+const list = new ResponseList({ change: (changes) => go(changes), open: (sequence, number) => go({ step: number, response: sequence, token: -1, explain: "" }) });
 const text = new TextView({
   hover: (index) => { hovered = index; text.hover(index, view.token); drawRow(); },
   choose: (index) => go({ ...seen(), token: index }, false),
@@ -63,7 +64,7 @@ const head = h("div", { class: "page-head" });
 function go(changes, push = true) {
   view = { ...view, ...changes };
   writeView(view, DEFAULTS, push);
-  sync();
+  settled = sync();
 }
 
 function atStart(number) {
@@ -290,7 +291,7 @@ explainKeys(["← → ↑ ↓", "walk through the tokens"], ["Enter", "explain t
 onKeys({
   n: () => moveResponse(1), p: () => moveResponse(-1), "[": () => moveStep(-1), "]": () => moveStep(1), c: () => moveColumn(1), C: () => moveColumn(-1),
   s: () => bar.samples.click(), w: () => toggleWhatIf(), "/": () => list.find.focus(), Escape: () => { if (!view.explain) return false; closeExplanation(); return true; },
-  ...Object.fromEntries(Array.from({ length: 7 }, (_, i) => [String(i + 1), () => takeTo(Object.values(step?.places ?? {})[i])])),
+  ...Object.fromEntries(Array.from({ length: 7 }, (_, i) => [String(i + 1), () => { settled.then(() => takeTo(Object.values(step?.places ?? {})[i])); }])),
 });
 
 const found = await trying(() => Promise.all([get(`${base}/tokens`), get(base)]));

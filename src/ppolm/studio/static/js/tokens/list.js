@@ -13,7 +13,7 @@ function options(pairs) {
   return pairs.map(([value, text]) => h("option", { value }, text));
 }
 
-/** `on.change(changes)` for other filters, `on.open(sequence)` for a response. */
+/** `on.change(changes)` for other filters, `on.open(sequence, step)` for a response. */
 export class ResponseList {
   constructor(on) {
     this.on = on;
@@ -68,7 +68,7 @@ export class ResponseList {
   draw(view) {
     const { rows, total, offset } = this.found;
     const about = view.sort === "sequence" || view.sort === "prompt" || view.sort === "length" ? "score" : view.sort;
-    fill(this.rows, rows.map((row) => h("li", {}, h("button", { type: "button", class: "response-row", dataset: { sequence: row.sequence }, onclick: () => this.on.open(row.sequence) },
+    fill(this.rows, rows.map((row) => h("li", {}, h("button", { type: "button", class: "response-row", dataset: { sequence: row.sequence }, onclick: () => this.on.open(row.sequence, view.step) },
       h("span", { class: "row-head numbers" }, h("b", {}, `#${row.sequence}`), h("span", { class: "soft row-about" }, `prompt ${row.prompt} · ${row.length} tok${row.ended ? "" : " · cut off"}`),
         h("span", { class: "right", title: about }, num(row[about], 3))),
       h("span", { class: "row-text" }, row.preview.trim() || "(nothing)")))));
