@@ -23,9 +23,9 @@ from ppolm.studio.step_table import Numbers, StepTable
 from ppolm.token_attribution import SAPairs
 
 MOST_TRIED = 4
-"""Settings of "what if" whose tables are kept: a slider goes back and forth."""
+"""Cached tables of "what if": a slider moves back and forth."""
 ROUNDING = 1e-5
-"""A difference up to which nothing has changed."""
+"""Largest difference that counts as no change."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Tried:
 
 
 class ExplainedStep:
-    """A stored step and what it was computed with. Nothing is written."""
+    """A stored step with its settings. Nothing is written."""
 
     def __init__(self, table: StepTable, settings: StepSettings) -> None:
         self.table, self.settings = table, settings
@@ -48,7 +48,7 @@ class ExplainedStep:
 
     @cached_property
     def terms(self) -> StepTerms:
-        """What all explanations of this step share."""
+        """The shared part of all explanations of this step."""
         return StepTerms(self.pairs, self.settings)
 
     def explain(self, sequence: int, token: int) -> dict[str, Any]:

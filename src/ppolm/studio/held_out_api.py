@@ -18,11 +18,11 @@ LARGEST_PAGE = 200
 LONGEST_TEXT = 100_000
 PREVIEW = 160
 MOST_RUNS = 16
-"""Runs whose samples' places are remembered, those looked at last."""
+"""Cached indexes of samples, those of the most recently viewed runs."""
 
 
 class RunsSamples:
-    """The held-out samples of the runs that were looked at last."""
+    """The held-out samples of the most recently viewed runs."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[Path, HeldOutSamples] = OrderedDict()
@@ -39,7 +39,7 @@ class RunsSamples:
 
 
 def held_out_routes(studio: Studio) -> list[Route]:
-    """What there is to ask about held-out samples."""
+    """The routes of held-out samples."""
     runs = RunsSamples()
 
     def samples_of(request: Request) -> HeldOutSamples:

@@ -1,11 +1,11 @@
-"""A stored step that somebody looks at: its overview, computed once. Torch is loaded for explanations alone."""
+"""A stored step that is being viewed: its overview, computed once. Torch is imported only for explanations."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from functools import cached_property
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Lock, Timer
 from typing import TYPE_CHECKING, Any
 
 from ppolm.config import PPOConfig
@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from ppolm.studio.explained_step import ExplainedStep
 
 MOST_OPEN = 6
+WARM_SECONDS = 2.0
+"""Until torch is imported: it would slow down the requests of the first view."""
 
 
 class OpenStep:
-    """A step with all that pages ask of it again and again. Nothing is written."""
+    """A step and what pages request of it repeatedly. Nothing is written."""
 
     def __init__(self, table: StepTable, config: PPOConfig | PpolmError) -> None:
         self.table, self._config = table, config
@@ -59,7 +61,7 @@ class OpenStep:
 
     @cached_property
     def settings(self) -> StepSettings:
-        """What the step was computed with; an error says why that is not known."""
+        """The settings of the step; an error says why they are not known."""
         if isinstance(self._config, PpolmError):
             raise self._config
         return StepSettings.of(self._config, self.table.notes)
@@ -76,7 +78,7 @@ class OpenStep:
 
 
 class OpenSteps:
-    """The steps that were looked at last."""
+    """The most recently viewed steps."""
 
     def __init__(self) -> None:
         self.tables = TokenTables()
@@ -85,7 +87,7 @@ class OpenSteps:
         self._warmed = False
 
     def get(self, run: Path, step: int) -> OpenStep:
-        """A step; one whose file was replaced is opened anew. ``RunFolderError`` if its table cannot be read."""
+        """A step; one whose file was replaced is opened again. ``RunFolderError`` if its table cannot be read."""
         table = self.tables.load(run, step)
         with self._lock:
             known = self._open.get((run, step))
@@ -100,11 +102,13 @@ class OpenSteps:
         return opened
 
     def warm(self) -> None:
-        """Begin to load what explanations need, which takes seconds, while somebody looks at the first response."""
+        """Import torch in the background, which takes seconds, while the first response is being viewed."""
         with self._lock:
             if not self._warmed:
                 self._warmed = True
-                Thread(target=_load, daemon=True).start()
+                later = Timer(WARM_SECONDS, _load)
+                later.daemon = True
+                later.start()
 
 
 def _load() -> None:
@@ -112,7 +116,7 @@ def _load() -> None:
 
 
 def _config_of(run: Path) -> PPOConfig | PpolmError:
-    """The settings of a run, or why they cannot be read: its tokens can be shown all the same."""
+    """The settings of a run, or why they cannot be read; its tokens can be shown without them."""
     try:
         return PPOConfig.from_stored(read_yaml(run / "config.yaml"))
     except (PpolmError, OSError, TypeError) as error:

@@ -1,4 +1,4 @@
-"""One response as a page draws it: its prompt, a cell per token, and every column."""
+"""One response as the page shows it: its prompt, its tokens, and every column."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DIGITS = 7
 
 
 def response_view(table: StepTable, sequence: int, pieces: TokenPieces) -> dict[str, Any]:
-    """A response with all its tokens and columns; numbers that are missing are None."""
+    """A response with all its tokens and columns; missing numbers are None."""
     start, length = int(table.offsets[sequence]), int(table.lengths[sequence])
     end = start + min(length, MOST_TOKENS)
     texts = [text[:LONGEST_TOKEN] for text in table.texts(start, end)]
@@ -49,7 +49,7 @@ def response_view(table: StepTable, sequence: int, pieces: TokenPieces) -> dict[
 
 
 def numbers(column: Numbers) -> list[float | int | None]:
-    """A column as JSON has it, with as many digits as it holds."""
+    """A column for JSON, with the digits of a float32."""
     if column.dtype.kind in "iu":
         return list(column.tolist())
     return [gap(float(f"{value:.{DIGITS}g}")) for value in column.astype(np.float64).tolist()]

@@ -1,4 +1,4 @@
-"""Tokens as JSON: stored steps, lists of responses, one response, why and what if. Only what is on screen is sent."""
+"""Tokens as JSON: stored steps, lists of responses, one response, explain and what if. Only visible parts are sent."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PAGE = 50
 
 
 class TokenEndpoints:
-    """What can be asked about the tokens of a studio's runs; the steps looked at last stay in memory."""
+    """Endpoints for the tokens of a studio's runs, with a cache of the most recently viewed steps."""
 
     def __init__(self, studio: Studio) -> None:
         self.workspace = studio.workspace
@@ -77,7 +77,7 @@ class TokenEndpoints:
 
 
 def routes(studio: Studio) -> list[Route]:
-    """Addresses of all that can be asked about tokens and held-out samples."""
+    """The routes of tokens and held-out samples."""
     ask, base = TokenEndpoints(studio), "/api/run/{run}/tokens"
     step, response = f"{base}/{{step}}", f"{base}/{{step}}/response/{{sequence}}"
     return [
@@ -93,7 +93,7 @@ def routes(studio: Studio) -> list[Route]:
 
 
 def open_step(opened: OpenSteps, run: Path, step: int) -> OpenStep:
-    """A stored step; one that the run has not is "not found", one that cannot be read says why."""
+    """A stored step; ``NotFoundError`` if the run has no such step, ``RunFolderError`` if it cannot be read."""
     try:
         return opened.get(run, step)
     except RunFolderError as error:
@@ -157,7 +157,7 @@ def asked_filters(request: Request) -> Filters:
 
 
 def asked_settings(request: Request, own: StepSettings) -> StepSettings:
-    """The settings of a "what if": those of the step, but for what a request changes."""
+    """The settings of a "what if": those of the step, with the changes of the request."""
     switches = {
         name: choice(request, name, str(getattr(own, name)).lower(), ("true", "false")) == "true"
         for name in ("whiten_rewards", "whiten_advantages")
