@@ -13,6 +13,7 @@ import pytest
 
 from ppolm.config import PPOConfig
 from ppolm.studio.token_tables import TokenTables
+from ppolm.studio.visitors import Keys
 from ppolm.token_attribution.sa_pairs_io import from_parquet
 from tests.studio.serving import Client, Served, serving
 from tests.studio.stored_tables import WORDS, large_table, make_table, store
@@ -170,6 +171,15 @@ def test_what_is_not_there_is_a_sentence(client: Client, path: str, status: int,
 @pytest.mark.parametrize("rest", ["tokens", "tokens/1", "tokens/1/response/0", "held-out", "held-out/0/0"])
 def test_no_name_of_a_run_leads_out_of_the_folder(client: Client, name: str, rest: str) -> None:
     assert client.get(f"/api/run/{name}/{rest}").status == 404
+
+
+def test_annotators_see_no_tokens(folder: Path) -> None:
+    key = "ann-has-a-long-key-of-her-own"
+    with serving(folder, keys=Keys(annotators={key: "ann"})) as running:
+        client = running.visitor(key)
+        for path in ("tokens", "tokens/1", "tokens/1/responses", "tokens/1/response/0", "held-out"):
+            assert client.get(f"/api/run/mine/{path}").status == 403
+        assert client.get("/run/mine/tokens").status == 403
 
 
 def test_tokens_are_shown_even_if_the_settings_of_the_run_cannot_be_read(tmp_path: Path) -> None:

@@ -242,6 +242,31 @@ def test_held_out_samples_are_shown_with_their_rewards(visit: Callable[..., Any]
     assert "show=held-out" in page.url
 
 
+def test_a_long_list_is_walked_through_page_by_page_and_follows_where_one_is_taken(
+    visit: Callable[..., Any], tmp_path: Path
+) -> None:
+    score = torch.zeros(240)
+    score[150] = 9.0
+    actions, owners = [[number % 2, 1] for number in range(120)], [number // 2 for number in range(120)]
+    prompts = [[0] * (owner + 1) for owner in range(60)]
+    store(make_table(actions, owners, prompts, ["a", "b"], score=score), tmp_path / "mine", 1)
+    with serving(tmp_path) as running:
+        page = open_tokens(visit, running, "?response=49")
+        until(page, "document.querySelectorAll('.response-row').length === 50")
+        page.keyboard.press("n")
+        until(page, "document.querySelector('.text-head h2').innerText === 'Response 50'")
+        assert page.locator(".response-list .pager").inner_text().startswith("51–100 of 120")
+        page.keyboard.press("p")
+        until(page, "document.querySelector('.text-head h2').innerText === 'Response 49'")
+        page.get_by_label("Take me to").select_option("best score")
+        until(page, "document.querySelector('.response-row[aria-current]')?.innerText.startsWith('#75')")
+        assert "page=1" in page.url
+        page.get_by_role("button", name="prompt 37", exact=True).click()
+        until(page, "document.querySelectorAll('.response-row').length === 2")
+        page.get_by_role("button", name="only prompt 37 ×").click()
+        until(page, "document.querySelectorAll('.response-row').length === 50")
+
+
 def test_hostile_texts_are_shown_as_text_and_execute_nothing(visit: Callable[..., Any], tmp_path: Path) -> None:
     run = tmp_path / "mine"
     store(make_table([list(range(len(HOSTILE)))], [0], [[0, 1, 2, 3]], HOSTILE, [False]), run, 1)

@@ -28,6 +28,7 @@ let tried = null; // the response with other settings
 let panel = null; // the sliders of "what if"
 let hovered = null;
 let focusNext = false; // whether the text takes the focus once it is drawn
+let pickLast = false; // whether a page of the list that was walked into is entered at its end
 let turn = 0;
 let settled = Promise.resolve(); // once what was last asked for is drawn
 
@@ -43,12 +44,13 @@ const whatIf = h("section", { class: "panel what-if hidden", "aria-label": "What
 const samplesView = h("section", { class: "panel text-view hidden" });
 // What is clicked on belongs to what is seen, even if another step is on its way.
 const seen = () => (text.response ? { step: text.response.step, response: text.response.sequence } : {});
-const list = new ResponseList({ change: (changes) => go(changes), open: (sequence, number) => go({ step: number, response: sequence, token: -1, explain: "" }) });
+const list = new ResponseList({ change: (changes) => go(changes), page: (page) => { view.page = page; writeView(view, DEFAULTS); }, open: (sequence, number) => go({ step: number, response: sequence, token: -1, explain: "" }) });
 const text = new TextView({
   hover: (index) => { hovered = index; text.hover(index, view.token); drawRow(); },
   choose: (index) => go({ ...seen(), token: index }, false),
   open: (index) => { go({ ...seen(), token: index, explain: "1" }, view.token !== index || !view.explain); },
   sample: (sequence) => go({ ...seen(), response: sequence, token: -1, explain: "" }),
+  only: (prompt) => go({ ...seen(), prompt, page: -1 }),
   step: (number, prompt) => toPrompt(number, prompt),
 });
 const heldOut = new HeldOut(`${base}/held-out`, { change: (changes, push) => go(changes, push) });
@@ -74,7 +76,7 @@ function atStart(number) {
 function takeTo(place) {
   if (!place || step.step !== view.step) return; // another step is on its way
   focusNext = true;
-  go({ show: "response", response: place.sequence, token: place.token, explain: "" });
+  go({ show: "response", response: place.sequence, token: place.token, explain: "", page: -1 });
 }
 
 function moveStep(by) {
@@ -85,6 +87,7 @@ function moveStep(by) {
 function moveResponse(by) {
   const next = list.next(view.response, by);
   if (next !== undefined) go({ response: next, token: -1, explain: "" });
+  else if (list.hasPage(view.page + by)) { pickLast = by < 0; go({ page: view.page + by, response: -1, token: -1, explain: "" }); }
 }
 
 function moveColumn(by) {
@@ -103,7 +106,7 @@ async function toPrompt(number, prompt) {
   const found = await trying(() => get(`${stepAddress(number)}/responses`, { prompt, limit: 200 }));
   if (!found?.rows.length) return;
   const row = found.rows[Math.min(at, found.rows.length - 1)];
-  go({ step: number, response: row.sequence, token: -1, explain: "", page: 0, prompt: -1 });
+  go({ step: number, response: row.sequence, token: -1, explain: "", page: -1, prompt: -1 });
 }
 
 // ---- showing what the address says -------------------------------------------------------------------------------------
@@ -122,7 +125,8 @@ async function sync() {
   if (view.response < 0) {
     const found = await listed;
     if (now !== turn) return;
-    view.response = found?.rows[0]?.sequence ?? 0;
+    view.response = found?.rows.at(pickLast ? -1 : 0)?.sequence ?? 0;
+    pickLast = false;
     writeView(view, DEFAULTS);
     list.mark(view.response);
   }
@@ -280,7 +284,7 @@ async function lookForSteps() {
   if (!found) return;
   const had = steps.length;
   steps = found.steps;
-  if (had && step) reflect();
+  if (had) reflect();
   else sync();
 }
 

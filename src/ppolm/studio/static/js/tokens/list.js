@@ -13,7 +13,7 @@ function options(pairs) {
   return pairs.map(([value, text]) => h("option", { value }, text));
 }
 
-/** `on.change(changes)` for other filters, `on.open(sequence, step)` for a response. */
+/** `on.change(changes)` for other filters, `on.page(page)` for the page on which the response was found, `on.open(sequence, step)` for a response. */
 export class ResponseList {
   constructor(on) {
     this.on = on;
@@ -38,20 +38,34 @@ export class ResponseList {
   /** Show what a view asks for; what is there already is not asked for again. Resolves to the rows. */
   async show(address, view) {
     const parameters = {
-      sort: view.sort, order: view.order, ended: view.ended, find: view.find, prompt: view.prompt < 0 ? null : view.prompt, offset: view.page * PAGE, limit: PAGE,
+      sort: view.sort, order: view.order, ended: view.ended, find: view.find, prompt: view.prompt < 0 ? null : view.prompt, limit: PAGE,
+      ...(view.page < 0 ? { around: Math.max(0, view.response) } : { offset: view.page * PAGE }), // without a page: the one with the response
     };
     this.reflect(view);
-    const key = JSON.stringify([address, parameters]);
+    const key = this.keyOf(address, parameters);
     if (key !== this.shown) {
       this.shown = key;
       const found = await trying(() => get(`${address}/responses`, parameters));
       if (this.shown !== key) return null;
       if (!found) { this.shown = ""; return null; }
       this.found = found;
-      this.draw(view);
+      if (view.page < 0) {
+        this.on.page(found.offset / PAGE);
+        this.shown = this.keyOf(address, { ...parameters, offset: found.offset, around: undefined });
+      }
+      this.draw({ ...view, page: found.offset / PAGE });
     }
     this.mark(view.response);
     return this.found;
+  }
+
+  /** The same for the same list, in whatever order its parameters are named. */
+  keyOf(address, parameters) {
+    return JSON.stringify([address, ...Object.entries(parameters).filter(([, value]) => value !== undefined).sort()]);
+  }
+
+  hasPage(page) {
+    return page >= 0 && page * PAGE < (this.found?.total ?? 0);
   }
 
   reflect(view) {

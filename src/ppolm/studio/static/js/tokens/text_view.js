@@ -6,7 +6,7 @@ import { Cells } from "./cells.js";
 import { legend } from "./colors.js";
 import { Strips } from "./strips.js";
 
-/** `on`: hover(index or null), choose(index), open(index), sample(sequence), step(step, prompt). */
+/** `on`: hover(index or null), choose(index), open(index), sample(sequence), only(prompt), step(step, prompt). */
 export class TextView {
   constructor(on) {
     this.on = on;
@@ -57,7 +57,7 @@ export class TextView {
     const many = response.samples.length;
     const step = (by) => this.on.sample(response.samples[(at + by + many) % many]);
     fill(this.head, h("h2", {}, `Response ${response.sequence}`),
-      h("span", { class: "soft numbers" }, `prompt ${response.prompt} · ${response.length} tokens · `, response.ended ? "ended" : h("span", { class: "badge warn" }, "not ended"), score === null ? "" : ` · score ${num(score, 3)}`),
+      h("span", { class: "soft numbers" }, h("button", { type: "button", class: "link", title: "List only the responses to this prompt", onclick: () => this.on.only(response.prompt) }, `prompt ${response.prompt}`), ` · ${response.length} tokens · `, response.ended ? "ended" : h("span", { class: "badge warn" }, "not ended"), score === null ? "" : ` · score ${num(score, 3)}`),
       response.length > response.ids.length ? h("span", { class: "badge warn" }, `only the first ${response.ids.length} are shown`) : null,
       many > 1 ? h("span", { class: "right" }, h("button", { type: "button", class: "small", title: "Previous sample of this prompt", "aria-label": "Previous sample of this prompt", onclick: () => step(-1) }, "‹"),
         h("span", { class: "soft numbers" }, ` sample ${at + 1} of ${many} `), h("button", { type: "button", class: "small", title: "Next sample of this prompt", "aria-label": "Next sample of this prompt", onclick: () => step(1) }, "›")) : null);
