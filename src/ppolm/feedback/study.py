@@ -12,7 +12,9 @@ from sqlalchemy import Connection, func, insert, select
 
 from ppolm.errors import FeedbackError
 from ppolm.feedback.record import Content, Source, digest, now, response_id
-from ppolm.feedback.store import FeedbackStore, check_source, insert_answers, insert_new
+from ppolm.feedback.statements import insert_answers, insert_new
+from ppolm.feedback.storable import check_source
+from ppolm.feedback.store import FeedbackStore
 from ppolm.feedback.table_rows import answer_row, source_row
 from ppolm.feedback.tables import items, studies
 from ppolm.feedback.transactions import transact
