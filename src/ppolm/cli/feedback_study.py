@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shlex
 import sys
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from ppolm.cli.settings import MachineArguments, parse
-from ppolm.errors import ConfigError
+from ppolm.errors import ConfigError, NoStoreError
 from ppolm.messages import printable
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def study(argv: list[str]) -> None:
     arguments = parse(StudyArguments, "ppolm feedback study", argv)
     refuse_idle(arguments)
     from ppolm.feedback.store import FeedbackStore
-    from ppolm.feedback.study import Study, check_study, count_items, create_study
+    from ppolm.feedback.study import Study, check_study, count_items, create_study, refuse_taken
 
     about = Study(
         name=arguments.name,
@@ -83,6 +84,8 @@ def study(argv: list[str]) -> None:
         second_look=arguments.second_look,
     )
     check_study(about)
+    with contextlib.suppress(NoStoreError):
+        refuse_taken(FeedbackStore(arguments.store, create=False), about.name)
     items, described = make_items(arguments, argv)
     gold = gold_items(arguments)
     store = FeedbackStore(arguments.store)
