@@ -97,8 +97,10 @@ def comparisons(run: Path, best: int) -> list[dict[str, Any]]:
     return [
         {
             "prompt": old["prompt"],
-            "responses": [old["response"], new["response"]],
-            "sources": [{"run": run.name, "policy": "reference"}, {"run": run.name, "policy": "best", "step": best}],
+            "first": old["response"],
+            "second": new["response"],
+            "first_policy": "reference",
+            "second_policy": "best",
         }
         for old, new in pairs
         if old["response"] != new["response"]

@@ -62,5 +62,5 @@ def test_its_comparisons_are_of_policy_and_reference() -> None:
     best = json.loads((RUN / "best" / "best.json").read_text())["step"]
     assert rows == comparisons(RUN, best)
     assert len(rows) == COMPARISONS
-    assert all(len(set(row["responses"])) == 2 for row in rows)
-    assert [source["policy"] for source in rows[0]["sources"]] == ["reference", "best"]
+    assert all(row["first"] != row["second"] for row in rows)
+    assert (rows[0]["first_policy"], rows[0]["second_policy"]) == ("reference", "best")

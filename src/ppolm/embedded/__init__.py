@@ -19,7 +19,7 @@ EXAMPLE = FOLDER / "example"
 """A finished run to look at, and comparisons to judge: what `ppolm studio --example` shows."""
 EXAMPLE_RUN = EXAMPLE / "first-look"
 EXAMPLE_COMPARISONS = EXAMPLE / "comparisons.jsonl"
-"""A row each: ``prompt``, two ``responses`` (of the reference and of the best policy), and their ``sources``."""
+"""Rows with ``prompt``, ``first`` (the reference's answer) and ``second`` (the best policy's), as studies read them."""
 
 
 def model_path(name: str) -> str:
