@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import sys
 import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
@@ -18,11 +21,17 @@ if TYPE_CHECKING:
     from ppolm.studio.studio import Studio
 
 
+DEFAULT_FOLDERS = ("runs",)
+Folders = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN_OR_FOLDER...")]
+
+
 @dataclass(frozen=True)
 class StudioArguments:
     """See runs token by token, and judge responses, in a browser. It reads run folders and never writes into them."""
 
-    folders: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN_OR_FOLDER...")] = ("runs",)
+    folders: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN_OR_FOLDER...")] = (
+        DEFAULT_FOLDERS
+    )
     """Run folders, or folders that hold some."""
     store: str = "feedback.db"
     """Feedback store for judgements: an SQLite file, or a URL such as postgresql://user@host/db."""
@@ -34,6 +43,8 @@ class StudioArguments:
     """File with a line `name key` for each annotator: a personal link is printed for each."""
     open: bool = True
     """Open the page in a browser, if there is one."""
+    example: bool = False
+    """Show the run that comes with ppolm, with answers to judge; judgements are kept until the page ends."""
 
 
 def main(argv: list[str]) -> None:
@@ -56,17 +67,26 @@ def main(argv: list[str]) -> None:
             f"--host {arguments.host} opens the page to other machines. Name who may judge there with --annotators "
             "FILE; your own pages stay on this machine."
         )
-    for folder in arguments.folders:
-        if not Path(folder).is_dir() and arguments.folders != ("runs",):
-            raise ConfigError(f"There is no folder {folder}. Give a run folder, or one that holds runs.")
     annotators = {} if arguments.annotators is None else read_annotators(Path(arguments.annotators))
-    studio = Studio(
-        Workspace([Path(folder) for folder in arguments.folders]),
-        store=arguments.store,
-        keys=Keys(annotators=annotators),
-        host=arguments.host,
-    )
-    serve(studio, arguments.port, lambda ready: announce(ready, arguments.open))
+    with place_of(arguments) as (folders, store):
+        studio = Studio(Workspace(folders), store=store, keys=Keys(annotators=annotators), host=arguments.host)
+        serve(studio, arguments.port, lambda ready: announce(ready, arguments.open))
+
+
+@contextmanager
+def place_of(arguments: StudioArguments) -> Iterator[tuple[list[Path], str]]:
+    """The folders to look into, and the store to write to."""
+    if arguments.example:
+        from ppolm.embedded import EXAMPLE
+        from ppolm.studio.example import make_example_store
+
+        with TemporaryDirectory(prefix="ppolm-example-") as folder:
+            yield [EXAMPLE], make_example_store(Path(folder))
+        return
+    for name in arguments.folders:
+        if not Path(name).is_dir() and arguments.folders != DEFAULT_FOLDERS:
+            raise ConfigError(f"There is no folder {name}. Give a run folder, or one that holds runs.")
+    yield [Path(name) for name in arguments.folders], arguments.store
 
 
 def announce(studio: Studio, open_browser: bool) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import errno
 import logging
+import signal
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from types import FrameType
 
 import uvicorn
 
 from ppolm.errors import ConfigError
+from ppolm.messages import reason
 from ppolm.studio.app import make_app
 from ppolm.studio.studio import Studio
 
@@ -25,19 +28,20 @@ MOST_CONNECTIONS = 2000
 def listen(host: str, port: int | None) -> socket.socket:
     """A listening socket on the port that was asked for, or on the first free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    last = 0 if port is not None else MORE_PORTS
-    for number in range(FIRST_PORT if port is None else port, (FIRST_PORT if port is None else port) + last + 1):
+    ports = range(FIRST_PORT, FIRST_PORT + MORE_PORTS) if port is None else [port]
+    for number in ports:
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((host, number))
             listener.listen(512)
             return listener
-        except OSError as error:
+        except (OSError, OverflowError) as error:
             listener.close()
-            if error.errno != errno.EADDRINUSE or number == (FIRST_PORT if port is None else port) + last:
+            taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+            if not taken or number == ports[-1]:
                 raise ConfigError(
-                    f"The page cannot listen on {host}, port {number}: {error.strerror}. Give another --port."
+                    f"The page cannot listen on {host}, port {number}: {reason(error)}. Give another --port or --host."
                 ) from None
     raise AssertionError("the last port is taken or refused")
 
@@ -74,6 +78,16 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, studio: Studio) -> None:
         super().__init__(config)
         self.studio = studio
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Listen for signals while it runs. One that ended it has done its work, and is not raised again."""
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Ctrl-C or SIGTERM."""
