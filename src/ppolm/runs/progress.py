@@ -73,7 +73,7 @@ def _numbers(metrics: Mapping[str, Any], names: Any) -> str:
     return "  ".join(f"{short} {value:.3g}" for short, value in numbers.items() if math.isfinite(value))
 
 
-class _Line(tqdm):  # type: ignore[misc]  # tqdm has no types
+class _Line(tqdm):
     """The line that is renewed: steps, a bar, the last numbers or what is being done, and the time left."""
 
     def __init__(self, total: int, done: int, file: TextIO) -> None:

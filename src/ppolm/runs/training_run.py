@@ -112,12 +112,15 @@ class TrainingRun:
         why = "there are no evaluation prompts" if self.config.eval_every else "eval_every is 0"
         self.convergence = Convergence("not evaluated", (why,))
         if resume is None:
-            self.folder = RunFolder.create(claim, self.config)
-            self.folder.note("capabilities", trainer.models.setup.capabilities.to_dict())
-            write_held_out(self.folder.path, self.schedule.held_out)
-            write_trained_on(self.folder.path, (prompt.key for prompt in self.schedule.train))
+            self._create()
         else:
             self._resume(Path(resume))
+
+    def _create(self) -> None:
+        self.folder = RunFolder.create(self.claim, self.config)
+        self.folder.note("capabilities", self.trainer.models.setup.capabilities.to_dict())
+        write_held_out(self.folder.path, self.schedule.held_out)
+        write_trained_on(self.folder.path, (prompt.key for prompt in self.schedule.train))
 
     def _resume(self, path: Path) -> None:
         tidy_run(self.claim)
@@ -143,7 +146,9 @@ class TrainingRun:
     def run(self) -> TrainingResults:
         """Train until the last step, an alarm, convergence, or a signal (raises Stopped once everything is saved)."""
         before = read_status(self.folder.path)
-        self.status = RunStatus("running", self.schedule.total_steps, **({"started": before.started} if before else {}))
+        self.status = RunStatus("running", self.schedule.total_steps)
+        if before and before.started:
+            self.status = replace(self.status, started=before.started)
         self.folder.note("status", self.status.to_dict())
         try:
             results = self._run()

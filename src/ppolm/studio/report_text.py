@@ -62,6 +62,6 @@ def content_text(content: Any) -> str:
     return visible(brief(content, PROMPT), PROMPT)
 
 
-def number_text(value: float | None, sign: bool = False) -> str:
-    """Four digits; a dash where there is none."""
-    return "–" if value is None else f"{value:+.4g}" if sign else f"{value:.4g}"
+def number_text(value: float | None) -> str:
+    """Four digits; a dash for a missing number."""
+    return "–" if value is None else f"{value:.4g}"
