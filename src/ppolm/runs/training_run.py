@@ -67,9 +67,9 @@ def claim_run(config: PPOConfig, resume: str | Path | None) -> Claim:
 
 
 def show_waiting(trainer: Trainer, progress: Progress) -> None:
-    """Let rewards that wait for people say so where the run shows how it is going."""
+    """Let rewards that wait for people report the wait in the progress line."""
     for computer in (trainer.reward_computer, trainer.judge):
-        for reward in getattr(computer, "rewards", {}).values():  # a component of somebody's own may have none
+        for reward in getattr(computer, "rewards", {}).values():  # a replaced component may have none
             if hasattr(reward, "on_wait"):
                 reward.on_wait = progress.waiting
 
