@@ -146,9 +146,7 @@ class TrainingRun:
     def run(self) -> TrainingResults:
         """Train until the last step, an alarm, convergence, or a signal (raises Stopped once everything is saved)."""
         before = read_status(self.folder.path)
-        self.status = RunStatus("running", self.schedule.total_steps)
-        if before and before.started:
-            self.status = replace(self.status, started=before.started)
+        self.status = RunStatus("running", self.schedule.total_steps, before.started if before else utc_now())
         self.folder.note("status", self.status.to_dict())
         try:
             results = self._run()

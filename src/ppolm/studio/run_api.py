@@ -86,14 +86,22 @@ def describe(studio: Studio, run_id: str, path: Path) -> dict[str, Any]:
         "id": run_id,
         **seen.to_dict(),
         "seconds_left": left if seen.state == "running" else None,
-        "path": str(path),
+        "path": shown_path(path),
         "reasons": status.reasons if status else (),
         "settings": read_settings(path),
-        "resume": f"ppolm train --resume {shlex.quote(str(path))}",
+        "resume": f"ppolm train --resume {shlex.quote(shown_path(path))}",
         "figures": final_figures(evaluations, seen.best_step),
         "gains": gains(evaluations, seen.best_step),
         "alarms": [alarm(row) for row in evaluations if row.get("status") in ALARMS],
     }
+
+
+def shown_path(path: Path) -> str:
+    """A path as one would type it here: relative to the folder that the studio was started in, if it is below it."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
 
 
 def alarm(row: Row) -> dict[str, Any]:

@@ -49,6 +49,11 @@ export function empty(title, ...next) {
   return h("section", { class: "empty" }, h("h2", {}, title), ...next.map((one) => (one instanceof Node ? one : h("p", {}, one))));
 }
 
+/** A box that scrolls when its content is too wide or long, and can be scrolled with the keyboard, too. */
+export function scroller(label, child, extra = "") {
+  return h("div", { class: `scroll ${extra}`.trim(), tabindex: "0", role: "region", "aria-label": label }, child);
+}
+
 /** A command that can be copied with a click. */
 export function command(text) {
   const button = h("button", { type: "button", class: "copy", title: "Copy" }, "Copy");

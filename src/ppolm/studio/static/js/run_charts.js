@@ -1,5 +1,5 @@
 // Which charts a run has, and what each shows. One run, or several in the same charts.
-import { h, say } from "./dom.js";
+import { fill, h, say } from "./dom.js";
 import { lines, seriesColor, smooth } from "./charts.js";
 
 /** name, title, what it is, metrics of training, metrics of evaluations; `right` stand on an axis of their own. */
@@ -33,20 +33,22 @@ export function seriesOf(chart, run, weight, several) {
   const { columns, evaluations } = run;
   const found = [];
   const shade = (i) => (several ? run.color : seriesColor(i));
-  const name = (metric, extra = "") => (several ? `${run.name}${extra}` : `${words(metric)}${extra}`);
+  const name = (metric, extra) => (several ? `${run.name}, ${extra}` : chart.held && !chart.right ? extra : metric === "judge" ? "judge" : chart.held ? (metric === "ended_fraction" ? words(metric) : extra) : words(metric));
   let index = 0;
   const addTrain = (metric, right) => {
     const y = columns[metric];
     if (!y?.some((value) => value !== null)) return;
     const color = shade(index);
     if (weight && !several) found.push({ name: "", x: columns.step, y, color, right, faint: true });
-    found.push({ name: name(metric, chart.held ? ", training" : ""), x: columns.step, y: smooth(y, weight), color, right, dash: several && right ? "dash" : undefined });
+    const kind = several && right ? words(metric) : "training";
+    found.push({ name: name(metric, kind), kind, x: columns.step, y: smooth(y, weight), color, right, dash: several && right ? "dash" : undefined });
     index += 1;
   };
   const addHeld = (metric, right) => {
     const rows = evaluations.filter((row) => typeof row[metric] === "number");
     if (!rows.length) return;
-    found.push({ name: name(metric, metric === "judge" ? "" : ", held out"), x: rows.map((row) => row.step), y: rows.map((row) => row[metric]), color: shade(index), right, points: true,
+    const kind = metric === "judge" ? "judge" : "held out";
+    found.push({ name: name(metric, kind), kind, x: rows.map((row) => row.step), y: rows.map((row) => row[metric]), color: shade(index), right, points: true,
       dash: metric === "judge" ? "dash" : "dot", symbol: metric === "judge" ? "square" : "circle", errors: several ? undefined : twoErrors(rows, metric) });
     index += 1;
   };
@@ -60,17 +62,30 @@ export function seriesOf(chart, run, weight, several) {
 /** A box for a chart; `plot` inside it is drawn by `drawChart`. */
 export function chartBox(chart) {
   const plot = h("div", { class: "plot" });
-  const box = h("figure", { class: "chart", style: { margin: "0" } }, h("h3", {}, chart.title, chart.note ? h("button", { type: "button", class: "about", title: chart.note, "aria-label": `${chart.title}: ${chart.note}`, onclick: () => say(`${chart.title}: ${chart.note}.`) }, "?") : null), plot);
-  box.plot = plot;
-  return box;
+  const legend = h("div", { class: "legend" });
+  const about = chart.note ? h("button", { type: "button", class: "about", title: chart.note, "aria-label": `${chart.title}: ${chart.note}`, onclick: () => say(`${chart.title}: ${chart.note}.`) }, "?") : null;
+  const box = h("figure", { class: "chart", style: { margin: "0" } }, h("h3", {}, chart.title, about, legend), plot);
+  return Object.assign(box, { plot, legend });
+}
+
+/** One run: a line and its name for each series. Several: what the kinds of lines mean; colours are the runs'. */
+function drawLegend(legend, series, several) {
+  const shown = series.filter((one) => !one.faint);
+  const kinds = new Map(shown.map((one) => [several ? one.dash ?? "solid" : one.name, one]));
+  fill(legend, kinds.size < 2 ? [] : [...kinds.values()].map((one) => {
+    const key = h("span", { class: `key ${one.dash ?? "solid"}` }, several ? one.kind : one.name);
+    key.style.setProperty("--key", several ? "var(--soft)" : one.color);
+    return key;
+  }));
 }
 
 export function drawChart(box, chart, runs, weight, marks) {
   const several = runs.length > 1;
   const series = runs.flatMap((run) => seriesOf(chart, run, weight, several));
   box.classList.toggle("hidden", series.length === 0);
+  drawLegend(box.legend, series, several);
   const right = series.some((one) => one.right) ? chart.right?.title : undefined;
-  if (series.length) return lines(box.plot, series, { marks, right, rightRange: right ? chart.right.range : undefined, legend: series.filter((one) => !one.faint).length > 1 });
+  if (series.length) return lines(box.plot, series, { marks, right, rightRange: right ? chart.right.range : undefined });
   return null;
 }
 

@@ -1,7 +1,7 @@
 // Several runs in the same charts, what differs in their settings, and how they ended.
 import { get, listen, trying } from "../api.js";
 import { onBack, readView, writeView } from "../address.js";
-import { empty, fill, h, main } from "../dom.js";
+import { empty, fill, h, main, scroller } from "../dom.js";
 import { interval, setting } from "../format.js";
 import { CHARTS, chartBox, drawChart } from "../run_charts.js";
 import { seriesColor } from "../charts.js";
@@ -36,7 +36,7 @@ function heads() {
 function drawFigures() {
   const names = [...new Map(view.run.flatMap((id) => found.runs[id].figures.map((row) => [row.name, row.label])))];
   const cell = (id, name) => { const row = found.runs[id].figures.find((one) => one.name === name); return row?.best ?? row?.last; };
-  fill(figures, h("h2", {}, "Held-out prompts, at the best evaluation"), h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, ""), heads())),
+  fill(figures, h("h2", {}, "Held-out prompts, at the best evaluation"), scroller("Figures", h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, ""), heads())),
     h("tbody", {}, h("tr", {}, h("th", { scope: "row" }, "state"), view.run.map((id) => h("td", {}, stateOf(found.runs[id])))),
       h("tr", {}, h("th", { scope: "row" }, "verdict"), view.run.map((id) => h("td", {}, verdictBadge(found.runs[id].verdict)))),
       h("tr", {}, h("th", { scope: "row" }, "best step"), view.run.map((id) => h("td", {}, found.runs[id].best_step ?? "–"))),
@@ -46,7 +46,7 @@ function drawFigures() {
 function drawDiffering() {
   const rows = Object.entries(found.differing);
   fill(differing, h("h2", {}, "Settings that differ"), rows.length
-    ? h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, ""), heads())),
+    ? scroller("Settings that differ", h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, ""), heads())),
       h("tbody", {}, rows.map(([name, values]) => h("tr", {}, h("th", { scope: "row" }, h("code", {}, name)), view.run.map((id) => h("td", { class: "mono text" }, setting(values[id]))))))))
     : h("p", { class: "soft" }, "All settings are the same."));
 }

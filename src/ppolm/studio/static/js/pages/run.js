@@ -1,7 +1,7 @@
 // One run: live charts, its verdict with reasons, settings, and where to go from here.
 import { get, listen, trying } from "../api.js";
 import { onBack, pathPart, readView, writeView } from "../address.js";
-import { command, empty, fill, h, main } from "../dom.js";
+import { command, empty, fill, h, main, scroller } from "../dom.js";
 import { ago, duration, interval, num, setting, signed } from "../format.js";
 import { anyChart, CHARTS, chartBox, drawChart, otherMetrics } from "../run_charts.js";
 import { explainKeys, onKeys } from "../frame.js";
@@ -81,7 +81,7 @@ function drawFigures() {
   const names = { first: "first", best: step("best") === step("last") ? "best, last" : "best", last: "last" };
   const whens = ["first", ...(step("best") === undefined ? [] : ["best"]), ...(step("best") === step("last") ? [] : ["last"])].filter((when, i) => i === 0 || step(when) !== step("first"));
   fill(figures, h("h2", {}, "Held-out prompts"), rows.length
-    ? h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, h("td", {}), whens.map((when) => h("th", { scope: "col", class: "number" }, `${names[when]} (step ${step(when)})`)))),
+    ? scroller("Figures of evaluations", h("table", {}, h("thead", {}, h("tr", {}, h("td", {}), whens.map((when) => h("th", { scope: "col", class: "number" }, `${names[when]} (step ${step(when)})`)))),
       h("tbody", {}, rows.map((row) => h("tr", {}, h("th", { scope: "row" }, row.label), whens.map((when) => h("td", { class: "number" }, interval(row[when]))))))),
     h("p", { class: "soft" }, "In brackets: 95 % intervals over prompts."))
     : h("p", { class: "soft" }, "No evaluation yet."));
@@ -111,7 +111,7 @@ function drawSettings() {
   const wanted = view.settings.toLowerCase();
   const rows = Object.entries(about.settings).filter(([name, value]) => `${name} ${setting(value)}`.toLowerCase().includes(wanted));
   fill(settings, h("div", { class: "page-head" }, h("h2", { style: { margin: "0" } }, "Settings"), h("div", { class: "right" }, filter)),
-    h("div", { class: "scroll settings" }, h("table", {}, h("tbody", {}, rows.map(([name, value]) => h("tr", {}, h("th", { scope: "row" }, h("code", {}, name)), h("td", { class: "mono text" }, setting(value))))))));
+    scroller("Settings", h("table", {}, h("tbody", {}, rows.map(([name, value]) => h("tr", {}, h("th", { scope: "row" }, h("code", {}, name)), h("td", { class: "mono text" }, setting(value)))))), "settings"));
 }
 
 let busy = false;

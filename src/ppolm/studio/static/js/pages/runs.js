@@ -1,7 +1,7 @@
 // The list of runs: filter, sort, choose some and compare them.
 import { get, listen, trying } from "../api.js";
 import { onBack, readView, writeView } from "../address.js";
-import { command, empty, fill, h, main } from "../dom.js";
+import { command, empty, fill, h, main, scroller } from "../dom.js";
 import { ago, duration, num } from "../format.js";
 import { explainKeys, onKeys } from "../frame.js";
 import { sparkline } from "../charts.js";
@@ -103,7 +103,7 @@ async function load() {
   }
   if (!before || !body.isConnected) {
     fill(main(), h("div", { class: "page-head" }, h("h1", {}, "Runs"), count, h("div", { class: "right" }, filter, state, compare)),
-      h("div", { class: "scroll" }, h("table", { class: "runs" }, h("thead", {}, head), body)));
+      scroller("Runs", h("table", { class: "runs" }, h("thead", {}, head), body)));
   }
   draw();
 }

@@ -1,0 +1,104 @@
+"""Takes the pictures of docs/studio.md: every page of the studio, light and dark, of real runs of the embedded model.
+
+    python -m scripts.studio_pictures            trains two short runs, then takes all pictures
+    python -m scripts.studio_pictures tokens     only pictures whose name holds a word
+
+Needs Chromium (Debian's package) and Playwright. Pictures are reduced to 128 colours, which shows no difference.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from ppolm.embedded import EXAMPLE_RUN
+from ppolm.studio.example import make_example_store
+from tests.studio.serving import BROWSER_FLAGS, CHROMIUM, Served, serving
+
+FOLDER = Path(__file__).resolve().parent.parent / "docs" / "studio"
+RUNS = {"gentle": {"kl-coef": 0.2}, "bold": {"kl-coef": 0.02}}
+"""Runs that are trained for the comparison, and what differs between them."""
+SHARED = {"max-steps": 20, "eval-every": 5, "table-every": 10, "learning-rate": 1e-3, "threads": 2}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One page, and what is done on it before it is taken."""
+
+    name: str
+    path: str
+    act: Callable[[Any], None] = lambda _: None
+    height: int = 900
+    phone: bool = False
+
+
+def wait_for_charts(page: Any) -> None:
+    """Let Plotly draw."""
+    page.wait_for_selector(".js-plotly-plot")
+
+
+PICTURES: list[Picture] = [
+    Picture("runs", "/", height=420),
+    Picture("run", "/run/first-look", wait_for_charts, height=1150),
+    Picture("compare", "/compare?run=gentle&run=bold", wait_for_charts, height=1150),
+]
+
+
+def train(folder: Path) -> None:
+    """The runs to compare."""
+    for name, own in RUNS.items():
+        flags = [word for key, value in {**SHARED, **own}.items() for word in (f"--{key}", str(value))]
+        command = [sys.executable, "-m", "ppolm", "train", "--model-name", "embedded", "--run-name", name]
+        subprocess.run([*command, "--output-dir", str(folder), *flags], check=True, cwd=folder)
+
+
+def take(browser: Any, served: Served, picture: Picture, dark: bool) -> Path:
+    """One picture."""
+    size = {"width": 390 if picture.phone else 1280, "height": picture.height}
+    context = browser.new_context(viewport=size, color_scheme="dark" if dark else "light")
+    page = context.new_page()
+    page.goto(served.link)
+    page.wait_for_url(lambda address: "/open" not in address)
+    page.goto(served.address + picture.path)
+    page.wait_for_selector("main:not(:has(.loading))")
+    picture.act(page)
+    page.wait_for_timeout(1200)
+    path = FOLDER / f"{picture.name}-{'dark' if dark else 'light'}.png"
+    page.screenshot(path=str(path))
+    context.close()
+    Image.open(path).convert("RGB").quantize(128, dither=Image.Dither.NONE).save(path, optimize=True)
+    return path
+
+
+def main() -> None:
+    """All of them, or some."""
+    from playwright.sync_api import sync_playwright
+
+    words = sys.argv[1:]
+    wanted = [one for one in PICTURES if not words or any(word in one.name for word in words)]
+    FOLDER.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        runs = Path(folder) / "runs"
+        shutil.copytree(EXAMPLE_RUN, runs / EXAMPLE_RUN.name)
+        if any(one.name == "compare" for one in wanted):
+            train(runs)
+        os.chdir(folder)  # so that no path of this machine is in a picture
+        with serving(runs, store=make_example_store(Path(folder))) as served:
+            browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=BROWSER_FLAGS)
+            for picture in wanted:
+                for dark in (False, True):
+                    print(take(browser, served, picture, dark).name)
+            browser.close()
+
+
+if __name__ == "__main__":
+    main()
