@@ -3,7 +3,7 @@
     python -m scripts.studio_pictures            trains two short runs, then takes all pictures
     python -m scripts.studio_pictures tokens     only pictures whose name holds a word
 
-Needs Chromium (Debian's package) and Playwright. Pictures are reduced to 128 colours, which shows no difference.
+Needs Chromium (Debian's package) and Playwright. Pictures are reduced to 256 colours, which shows no difference.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from ppolm.studio.example import make_example_store
 from tests.studio.serving import BROWSER_FLAGS, CHROMIUM, Served, serving
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "studio"
+COMPARISONS = Path(__file__).resolve().parent.parent / "examples" / "comparisons.jsonl"
 RUNS = {"gentle": {"kl-coef": 0.2}, "bold": {"kl-coef": 0.02}}
 """Runs that are trained for the comparison, and what differs between them."""
 SHARED = {"max-steps": 20, "eval-every": 5, "table-every": 10, "learning-rate": 1e-3, "threads": 2}
@@ -46,10 +47,46 @@ def wait_for_charts(page: Any) -> None:
     page.wait_for_selector(".js-plotly-plot")
 
 
+def open_reward_model(page: Any) -> None:
+    """The report of the reward model that was trained."""
+    page.get_by_role("link", name="my-reward").click()
+    page.wait_for_selector(".drawing")
+
+
+def score(page: Any) -> None:
+    """Two answers compared, with what each token is worth."""
+    open_reward_model(page)
+    page.keyboard.press("s")
+    page.locator(".prompt-fields textarea").fill(POST)
+    page.get_by_label("compare with a second answer").check()
+    page.get_by_label("Answer", exact=True).fill(FIRST_ANSWER)
+    page.get_by_label("Second answer", exact=True).fill(SECOND_ANSWER)
+    page.get_by_label("Leave out").select_option("token")
+    page.get_by_role("button", name="Score", exact=True).click()
+    page.locator(".wins").wait_for(timeout=120_000)
+    page.locator(".cells .token").nth(1).hover()
+
+
+def answer(page: Any) -> None:
+    """Policy and reference, and the numbers of a token."""
+    page.get_by_role("button", name="Answer", exact=True).click()
+    page.locator(".cells").nth(1).wait_for(timeout=120_000)
+    page.locator(".cells .token").nth(1).click()
+
+
+FIRST_ANSWER = " My uncle keeps borrowing my car. I bought a new lock but nothing changed."
+SECOND_ANSWER = " Anyway it is a strange story. I have no idea anymore."
+POST = (
+    "SUBREDDIT: r/family\nTITLE: Need some honest opinions\nPOST: I grew up in Boston. For three years now my uncle "
+    "keeps borrowing my car. So I bought a new lock. After that nothing changed.\nTL;DR:"
+)
 PICTURES: list[Picture] = [
     Picture("runs", "/", height=420),
     Picture("run", "/run/first-look", wait_for_charts, height=1150),
     Picture("compare", "/compare?run=gentle&run=bold", wait_for_charts, height=1150),
+    Picture("rewards", "/rewards", open_reward_model, height=1030),
+    Picture("score", "/rewards", score),
+    Picture("try", "/try?run=first-look&seed=2", answer, height=620),
 ]
 
 
@@ -59,6 +96,12 @@ def train(folder: Path) -> None:
         flags = [word for key, value in {**SHARED, **own}.items() for word in (f"--{key}", str(value))]
         command = [sys.executable, "-m", "ppolm", "train", "--model-name", "embedded", "--run-name", name]
         subprocess.run([*command, "--output-dir", str(folder), *flags], check=True, cwd=folder)
+
+
+def train_reward_model(folder: Path) -> None:
+    """The reward model of the pictures; what it is trained on comes with ppolm."""
+    command = [sys.executable, "-m", "ppolm", "reward", "--model-name", "embedded", "--data", str(COMPARISONS)]
+    subprocess.run([*command, "--output", str(folder / "my-reward")], check=True, cwd=folder)
 
 
 def take(browser: Any, served: Served, picture: Picture, dark: bool) -> Path:
@@ -75,7 +118,7 @@ def take(browser: Any, served: Served, picture: Picture, dark: bool) -> Path:
     path = FOLDER / f"{picture.name}-{'dark' if dark else 'light'}.png"
     page.screenshot(path=str(path))
     context.close()
-    Image.open(path).convert("RGB").quantize(128, dither=Image.Dither.NONE).save(path, optimize=True)
+    Image.open(path).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
     return path
 
 
@@ -91,6 +134,8 @@ def main() -> None:
         shutil.copytree(EXAMPLE_RUN, runs / EXAMPLE_RUN.name)
         if any(one.name == "compare" for one in wanted):
             train(runs)
+        if any(one.path == "/rewards" for one in wanted):
+            train_reward_model(runs)
         os.chdir(folder)  # so that no path of this machine is in a picture
         with serving(runs, store=make_example_store(Path(folder))) as served:
             browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=BROWSER_FLAGS)

@@ -35,3 +35,7 @@ class RunFolderError(PpolmError):
 
 class TrainingDivergedError(PpolmError):
     """Training produced non-finite numbers too many times in a row and was stopped."""
+
+
+class ModelProcessError(PpolmError):
+    """A model in a process of its own that cannot answer: it is busy, took too long, ended, or refuses."""

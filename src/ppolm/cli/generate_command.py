@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from tqdm import tqdm
 from ppolm.cli.settings import MachineArguments, parse
 from ppolm.config import PPOConfig
 from ppolm.data.load_rows import load_prompts
-from ppolm.data.prompts import Prompt, as_prompts, preview
+from ppolm.data.prompts import as_prompts, preview
 from ppolm.errors import ConfigError
 from ppolm.messages import brief, json_text, printable
 
@@ -79,6 +78,7 @@ def main(argv: list[str]) -> None:
     from ppolm.models import PolicyModel
     from ppolm.rollout.generator import Generator
     from ppolm.rollout.sampling import Sampling
+    from ppolm.runs.chat_prompts import as_chat, trained_on_chats
 
     config, adapter = config_and_adapter(arguments, argv)
     if arguments.chat == "yes" or (arguments.chat == "auto" and trained_on_chats(adapter)):
@@ -93,21 +93,6 @@ def main(argv: list[str]) -> None:
     batches = [prompts[start : start + PROMPTS_AT_ONCE] for start in range(0, len(prompts), PROMPTS_AT_ONCE)]
     for batch in tqdm(batches, desc="sampling", unit="batch", disable=len(batches) == 1 or not sys.stderr.isatty()):
         show(generator.generate(batch)[0], arguments.json)
-
-
-def trained_on_chats(adapter: str | None) -> bool:
-    """Whether an adapter comes from a run with chat prompts; False if that is not known."""
-    try:
-        return adapter is not None and bool(json.loads((Path(adapter) / "best.json").read_text()).get("chat"))
-    except (OSError, ValueError, AttributeError):  # an adapter from elsewhere, or from an older run
-        return False
-
-
-def as_chat(prompt: Prompt) -> Prompt:
-    """A text prompt as a user message in a chat."""
-    if not isinstance(prompt.content, str):
-        return prompt
-    return dataclasses.replace(prompt, content=[{"role": "user", "content": prompt.content}])
 
 
 def show(texts: list[GeneratedText], as_json: bool) -> None:

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ppolm.studio import live, pages, run_api, token_api
+from ppolm.studio import live, pages, reward_api, run_api, token_api, try_api
 from ppolm.studio.gate import App, Gate, host_names, problem
 from ppolm.studio.studio import Studio
 
-FEATURES = (run_api.routes, token_api.routes, live.routes, pages.routes)
+FEATURES = (run_api.routes, token_api.routes, live.routes, reward_api.routes, try_api.routes, pages.routes)
 """Each gives its routes for a studio. Pages come last: they hold the static files."""
 
 
 def make_app(studio: Studio) -> App:
     """All of it, as an ASGI application."""
-    inner = Starlette(routes=[route for routes in FEATURES for route in routes(studio)])
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        yield
+        await studio.models.close()
+
+    inner = Starlette(routes=[route for routes in FEATURES for route in routes(studio)], lifespan=lifespan)
     inner.add_exception_handler(404, _not_found)
     inner.add_exception_handler(405, _not_found)
     everywhere = studio.host in ("0.0.0.0", "::")

@@ -36,6 +36,9 @@ PAGES = (
     Page("/compare", "compare", "Compare runs"),
     Page("/run/{run}", "run", "Run"),
     Page("/run/{run}/tokens", "tokens", "Tokens"),
+    Page("/rewards", "rewards", "Reward models", in_menu=True),
+    Page("/rewards/{reward}", "reward", "Reward model"),
+    Page("/try", "try", "Try it", in_menu=True),
 )
 """Menu entries appear in this order."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from threading import Event
 
+from ppolm.studio.model_workers import ModelWorkers
 from ppolm.studio.visitors import Keys
 from ppolm.studio.workspace import Workspace
 
@@ -20,5 +21,7 @@ class Studio:
     port: int = 0
     host: str = "127.0.0.1"
     """The address it listens on. On another than this machine's own, annotators may come, who only judge."""
+    models: ModelWorkers = field(default_factory=ModelWorkers)
+    """Models that somebody asked for, in processes of their own; they end with the server."""
     closing: Event = field(default_factory=Event)
     """Set when the server is about to end: open streams then end by themselves."""
