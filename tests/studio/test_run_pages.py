@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from ppolm.runs.run_status import RunStatus, read_status
-from tests.runs.test_run_overview import make_run
+from tests.run_folders import make_run
 from tests.studio.serving import serving, wait_until
 
 HOSTILE = [
