@@ -13,7 +13,7 @@ import pytest
 
 from ppolm.runs.metrics_tail import MetricsTail, sampled_rows
 from ppolm.runs.run_overview import find_runs, overview
-from ppolm.runs.run_status import RunStatus, is_alive, read_status
+from ppolm.runs.run_status import RunStatus, is_alive, read_status, utc_now
 from tests.run_folders import make_run
 
 
@@ -111,3 +111,12 @@ def test_runs_are_found_in_folders_of_folders_and_other_folders_are_not_runs(tmp
     assert [path.name for path in find_runs(tmp_path)] == ["a", "b"]
     assert find_runs(tmp_path / "runs" / "b") == [tmp_path / "runs" / "b"]
     assert find_runs(tmp_path / "nothing") == []
+
+
+def test_a_run_that_was_copied_or_installed_is_as_old_as_its_status_says(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "a", status=RunStatus("finished", 3, ended=utc_now()))
+    long_ago = time.time() - 1e8
+    os.utime(run / "metrics.jsonl", (long_ago, long_ago))
+    assert overview(run).age < 60
+    (run / "status.json").write_text(json.dumps({"state": "finished", "ended": "never"}))
+    assert overview(run).age > 1e7
