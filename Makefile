@@ -3,7 +3,7 @@ PYTHON ?= python3
 UV ?= $(shell command -v uv || ls .uv/bin/uv 2>/dev/null || echo $(PYTHON) -m uv)
 RUN = $(UV) run --frozen --no-sync
 
-.PHONY: demo studio setup sync check lint types test quick machines attack bench embedded seeds pictures pin clean
+.PHONY: demo studio setup sync check lint types test quick machines attack bench embedded example seeds pictures pin clean
 
 demo: setup  ## PPO on the embedded tiny model, in about two minutes; FLAGS="--seed 1 --steps 20 --reward gold --json"
 	@$(RUN) python main.py $(FLAGS)
@@ -49,6 +49,9 @@ bench: setup  ## the table's stages on a million rows, then PPO steps beside TRL
 
 embedded: setup  ## build the embedded model and its reward model again
 	$(RUN) python -m scripts.build_embedded
+
+example: setup  ## rebuild the example run that `make studio` shows
+	$(RUN) python -m scripts.build_example_run
 
 seeds: setup  ## the demo with five seeds, written into docs/
 	$(RUN) python -m scripts.demo_seeds

@@ -23,6 +23,7 @@ SLOW = frozenset((ROOT / "tests" / "slow_tests.txt").read_text().split())
 TOGETHER = frozenset(
     (
         "tests/embedded/test_embedded_scores.py",
+        "tests/studio/test_tokens_page.py",
         *("tests/studio/test_model_worker.py", "tests/studio/test_model_pages.py"),
         *(f"tests/whole/test_{name}.py" for name in ("attack_bad_inputs", "attack_runs", "devices", "wheel")),
     )

@@ -13,8 +13,10 @@ import torch
 
 from ppolm.config import PPOConfig
 from ppolm.errors import ConfigError, DataError
-from ppolm.explain import Explanation, StepSettings, StepTerms, explain_advantage, recompute, sentences
-from ppolm.explain.what_if import RECOMPUTED
+from ppolm.explain.advantage_terms import Explanation, StepTerms, explain_advantage
+from ppolm.explain.in_words import sentences
+from ppolm.explain.settings import StepSettings
+from ppolm.explain.what_if import RECOMPUTED, recompute
 from ppolm.ppo_trainer import PPOTrainer
 from ppolm.runs.run_folder import read_run_config
 from ppolm.token_attribution import SAPairs

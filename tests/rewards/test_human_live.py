@@ -147,8 +147,8 @@ def test_a_store_that_goes_away_while_waiting_is_a_failed_call(
         raise FeedbackError("the server has gone.")
 
     human, before = HumanReward(store, 30), store.judged
-    calls: list[int] = []
-    monkeypatch.setattr(store, "judged", lambda ids: gone(ids) if calls else (calls.append(1), before(ids))[1])
+    answers = iter([before, gone])
+    monkeypatch.setattr(store, "judged", lambda ids: next(answers)(ids))
     with pytest.raises(Exception, match=r"Reward human: the server has gone\."):
         human(["a?"], ["x"])
 

@@ -8,27 +8,13 @@ import os
 import socket
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ppolm.runs.metrics_tail import MetricsTail, sampled_rows
 from ppolm.runs.run_overview import find_runs, overview
-from ppolm.runs.run_status import RunStatus, is_alive, read_status
-
-
-def make_run(folder: Path, steps: int = 3, status: RunStatus | None = None, **columns: Any) -> Path:
-    """A run folder with some metrics."""
-    folder.mkdir(parents=True)
-    (folder / "config.yaml").write_text("model_name: embedded\n")
-    rows = [
-        {"kind": "train", "step": i, "avg_reward": i / 10, "kl": 0.5, "seconds/generate": 2.0, **columns}
-        for i in range(1, steps + 1)
-    ]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    if status:
-        (folder / "status.json").write_text(json.dumps(status.to_dict()))
-    return folder
+from ppolm.runs.run_status import RunStatus, is_alive, read_status, utc_now
+from tests.run_folders import make_run
 
 
 def owned(folder: Path, pid: int, host: str | None = None) -> None:
@@ -125,3 +111,12 @@ def test_runs_are_found_in_folders_of_folders_and_other_folders_are_not_runs(tmp
     assert [path.name for path in find_runs(tmp_path)] == ["a", "b"]
     assert find_runs(tmp_path / "runs" / "b") == [tmp_path / "runs" / "b"]
     assert find_runs(tmp_path / "nothing") == []
+
+
+def test_a_run_that_was_copied_or_installed_is_as_old_as_its_status_says(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "a", status=RunStatus("finished", 3, ended=utc_now()))
+    long_ago = time.time() - 1e8
+    os.utime(run / "metrics.jsonl", (long_ago, long_ago))
+    assert overview(run).age < 60
+    (run / "status.json").write_text(json.dumps({"state": "finished", "ended": "never"}))
+    assert overview(run).age > 1e7

@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 
 from ppolm.config import PPOConfig
-from ppolm.explain import StepSettings, recompute
+from ppolm.explain.settings import StepSettings
+from ppolm.explain.what_if import recompute
 from ppolm.token_attribution import SAPairs
 from ppolm.token_attribution.sa_pairs_io import to_parquet
 
+WORDS = ["<|end|>", " good", " bad", " cats", " sleep", " at", " noon", "."]
 SETTINGS = StepSettings(0.99, 0.95, 0.1, "k1", whiten_rewards=False, whiten_advantages=True)
 
 
@@ -64,7 +66,8 @@ def make_table(
 
 def store(pairs: SAPairs, run: Path, step: int, **notes: Any) -> Path:
     """Write a table where a run would, with a configuration beside it."""
-    (run / "table").mkdir(parents=True, exist_ok=True)
+    for folder in ("table", "checkpoints"):
+        (run / folder).mkdir(parents=True, exist_ok=True)
     if not (run / "config.yaml").exists():
         PPOConfig(model_name=str(run / "no-model")).to_yaml(run / "config.yaml")
     path = run / "table" / f"step-{step:06d}.parquet"

@@ -11,7 +11,7 @@ import pytest
 
 from ppolm.errors import ConfigError
 from ppolm.studio.visitors import Keys, read_annotators
-from tests.runs.test_run_overview import make_run
+from tests.run_folders import make_run
 from tests.studio.serving import Client, Served, serving
 
 ANN = "ann-has-a-long-key-of-her-own"

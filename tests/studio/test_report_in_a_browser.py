@@ -16,7 +16,10 @@ from tests.made_runs import HOSTILE, make_run
 from tests.studio.conftest import WATCH
 from tests.studio.hostile_run import hostile_run
 
-DRAWN = "document.querySelectorAll('.js-plotly-plot').length > 0 && document.querySelectorAll('.xtick').length > 0"
+DRAWN = """
+document.querySelector('.plot') !== null
+  && [...document.querySelectorAll('.plot')].every((plot) => plot.querySelector('.trace .js-line, .trace .point'))
+"""
 TRACES = """
 [...document.querySelectorAll('.js-plotly-plot')].map((plot) => plot.querySelectorAll('.scatterlayer .trace').length)
 """

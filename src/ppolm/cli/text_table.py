@@ -1,4 +1,4 @@
-"""Tables of text for terminals of any width: what does not fit is cut or left out, nothing wraps."""
+"""Text tables for terminals of any width: cells are cut and columns left out as needed, and no line wraps."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ class Column:
     right: bool = False
     """Numbers stand at the right."""
     least: int | None = None
-    """Columns of the terminal to which it may be cut; None: it is whole, or not there at all."""
+    """Width to which it may be cut; None: it is never cut."""
     leaves: int = 0
-    """The column with the highest number goes first where there is no room for all; one with 0 never goes."""
+    """If there is no room for all columns, the one with the highest number is left out first; 0: never."""
 
     @property
     def width(self) -> int:
-        """What it takes to show all of it."""
+        """Width of the longest cell."""
         return max(map(width_of, (self.title, *self.cells)))
 
 
 def width_of(text: str) -> int:
-    """Columns that a terminal needs for printable text: two for wide letters, none for accents that are put on."""
+    """Terminal columns of printable text: two for a wide letter, none for a combining accent."""
     if text.isascii():
         return len(text)
     return sum(_columns(letter) for letter in text)
@@ -63,7 +63,7 @@ def _start_of(text: str, width: int) -> str:
 
 
 def shown(text: str) -> str:
-    """Somebody's text in one cell: on one line, its control characters visible."""
+    """Untrusted text for one cell: on one line, with control characters escaped."""
     return printable(text, keep="")
 
 

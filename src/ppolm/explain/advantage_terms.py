@@ -1,4 +1,4 @@
-"""Where the advantage of a token comes from: every term of it, with its number."""
+"""The terms that make up the advantage of a token, each with its value."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ppolm.reward_kl.whitening import EPSILON, mean_and_variance
 from ppolm.token_attribution import SAPairs
 
 FIRST = 5
-"""Terms of the discounted sum that are shown from this token on, and as many of the largest later ones."""
+"""How many of the nearest terms of the discounted sum are shown, and how many of the largest later ones."""
 
 
 @dataclass(frozen=True)
 class Whitening:
-    """What a batch of numbers was scaled by."""
+    """The statistics that a batch of numbers was whitened with."""
 
     mean: float
     deviation: float
@@ -30,7 +30,7 @@ class Whitening:
 
 @dataclass(frozen=True)
 class Contribution:
-    """What the TD error of a token adds to an advantage: (γλ)ⁱ · δ, for the token i places on."""
+    """What the TD error of a token adds to an advantage: (γλ)ⁱ · δ, for the token i positions later."""
 
     row: int
     ahead: int
@@ -41,7 +41,7 @@ class Contribution:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The advantage of one token as a chain of terms, from what the step was given to what was stored.
+    """The advantage of one token as a chain of terms, from the inputs of the step to the stored value.
 
     kl by the estimator → penalty = β · kl → reward_before = score − penalty → reward (whitened, if the run does) →
     td_error = reward + γ · next_value − value → raw_advantage = Σ contributions + rest → advantage (whitened, if the
@@ -51,12 +51,12 @@ class Explanation:
     row: int
     sequence: int
     step: int
-    """Place of the token in its response, from 0."""
+    """Position of the token in its response, from 0."""
     length: int
     """Tokens of the response."""
     settings: StepSettings
     score: float
-    """What the reward gave this token: a response's score stands on its last one."""
+    """The score of this token; the score of a whole response belongs to its last token."""
     logprob_policy: float
     logprob_ref: float
     kl: float
@@ -69,26 +69,27 @@ class Explanation:
     """0 after the last token of a response."""
     td_error: float
     contributions: tuple[Contribution, ...]
-    """The first terms of the sum and the largest of the later ones, in the order of the text."""
+    """The nearest terms of the sum and the largest of the later ones, in text order."""
     rest: float
-    """All other terms, added up."""
+    """The sum of all other terms."""
     rest_count: int
     raw_advantage: float
     advantage_whitening: Whitening | None
     advantage: float
     stored_advantage: float
     residual: float
-    """stored − explained; NaN if the table has no advantages. More than rounding: not made by these settings alone."""
+    """stored − explained, NaN if the table has no advantages. Beyond rounding, these settings do not explain it."""
 
 
 class StepTerms:
-    """What the explanations of a step's tokens have in common, computed once for all of them."""
+    """The part of the explanations that all tokens of a step share, computed once."""
 
     def __init__(self, pairs: SAPairs, settings: StepSettings) -> None:
         self.pairs, self.settings = pairs, settings
         self.table = recompute(pairs, settings)
-        self.reward_before = with_rewards(pairs, settings, whiten=False).column("reward")
         reward, value = self.table.column("reward"), pairs.column("value")
+        whitened = settings.whiten_rewards
+        self.reward_before = with_rewards(pairs, settings, whiten=False).column("reward") if whitened else reward
         self.td_errors = td_errors(reward, value, pairs.offsets, settings.gamma)
         discount = settings.gamma * settings.lam
         self.raw = discounted_suffix_sums(self.td_errors, pairs.offsets, discount).float()
@@ -131,7 +132,7 @@ class StepTerms:
         )
 
     def _contributions(self, row: int, end: int) -> tuple[tuple[Contribution, ...], float, int]:
-        """The terms of the discounted sum that are shown, then the sum and the number of the others."""
+        """The displayed terms of the discounted sum, then the sum and the number of the others."""
         errors = self.td_errors[row:end]
         weights = torch.pow(self.settings.gamma * self.settings.lam, torch.arange(end - row, dtype=torch.float64))
         amounts = weights * errors
@@ -147,7 +148,7 @@ class StepTerms:
 
 
 def explain_advantage(pairs: SAPairs, row: int, settings: StepSettings) -> Explanation:
-    """The terms of one token's advantage; for many tokens of a step make ``StepTerms`` once."""
+    """The terms of one token's advantage; for many tokens of a step, create ``StepTerms`` once."""
     return StepTerms(pairs, settings).explain(row)
 
 

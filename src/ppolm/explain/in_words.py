@@ -1,4 +1,4 @@
-"""An explanation in plain English, a sentence per term."""
+"""An explanation as plain English, one sentence per term."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import math
 from ppolm.explain.advantage_terms import Explanation, Whitening
 
 ROUNDING = 1e-5
-"""A stored advantage this near to the explained one is the same number."""
+"""Largest difference to the stored advantage that counts as rounding."""
 
 
 def sentences(explanation: Explanation, text: str = "") -> list[str]:
-    """Where the advantage comes from, one term after the other. ``text`` is what the token says."""
+    """The terms of the advantage, one after the other. ``text`` is the text of the token."""
     return [
         _opening(explanation, text),
         *_rewards(explanation),
@@ -21,7 +21,7 @@ def sentences(explanation: Explanation, text: str = "") -> list[str]:
 
 
 def number(value: float) -> str:
-    """Four digits that mean something, with a real minus sign: −0.01235."""
+    """Four significant digits, with a proper minus sign: −0.01235."""
     if not math.isfinite(value):
         return "not a number"
     shown = f"{value:.4g}"

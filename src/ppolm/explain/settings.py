@@ -13,19 +13,19 @@ from ppolm.errors import ConfigError, DataError
 
 ESTIMATORS = ("k1", "k2", "k3")
 LARGEST_COEF = 1000.0
-"""A KL coefficient far beyond any that trains; larger ones are a slip of the finger."""
+"""Far beyond any useful KL coefficient; a larger one is a typing error."""
 
 
 @dataclass(frozen=True)
 class StepSettings:
-    """What rewards and advantages of one step were computed with, or would be in a "what if"."""
+    """The settings that the rewards and advantages of one step were, or in a "what if" would be, computed with."""
 
     gamma: float
     """Discount factor γ."""
     lam: float
     """λ of GAE."""
     reward_coef: float
-    """β of the KL penalty in the token rewards, in this very step; 0 where the penalty stands in the loss."""
+    """β of the KL penalty in the token rewards, in this step; 0 if the penalty is part of the loss."""
     kl_estimator: str
     """k1, k2 or k3."""
     whiten_rewards: bool

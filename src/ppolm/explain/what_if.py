@@ -11,12 +11,12 @@ from ppolm.reward_kl import add_kl_to_sa_pairs, adjust_rewards_with_kl
 from ppolm.token_attribution import SAPairs
 
 INPUTS = ("logprob_policy", "logprob_ref", "score", "value")
-"""What a step was given; everything below follows from it and the settings."""
+"""Inputs of a step; the columns below follow from them and the settings."""
 RECOMPUTED = ("kl", "reward", "td_error", "advantage", "return", "reward_to_go")
 
 
 def recompute(pairs: SAPairs, settings: StepSettings) -> SAPairs:
-    """The table with KL, rewards, TD errors, advantages and returns as ``settings`` make them; nothing is written.
+    """The table with KL, rewards, TD errors, advantages and returns computed with ``settings``; nothing is written.
 
     With the settings of the step itself every column comes out as it was, bit for bit: the same functions add the same
     float32 numbers in the same order. (On another machine or with more threads torch may add them in another order;
@@ -35,7 +35,7 @@ def with_rewards(pairs: SAPairs, settings: StepSettings, whiten: bool) -> SAPair
 
 
 def differences(before: SAPairs, after: SAPairs) -> dict[str, Tensor]:
-    """after − before of every column that ``recompute`` makes and the stored table has; each [N], in float64."""
+    """after − before of every recomputed column that the stored table has; each [N], in float64."""
     return {
         name: after.column(name).double() - before.columns[name].double()
         for name in RECOMPUTED
@@ -44,7 +44,7 @@ def differences(before: SAPairs, after: SAPairs) -> dict[str, Tensor]:
 
 
 def check_inputs(pairs: SAPairs) -> None:
-    """Raise for a table that lacks what rewards and advantages are made of."""
+    """Raise for a table without the inputs that rewards and advantages are computed from."""
     missing = [name for name in INPUTS if name not in pairs.columns]
     if missing:
         raise DataError(

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, and_, case, func, or_, select
 
 from ppolm.feedback.record import now
-from ppolm.feedback.store import VERDICTS, is_judged
+from ppolm.feedback.statements import CHUNK, is_judged
 from ppolm.feedback.study import Ask
 from ppolm.feedback.table_rows import source_of, wait_of
 from ppolm.feedback.tables import judgements, prompts, queue, responses, skips
@@ -17,7 +17,6 @@ from ppolm.feedback.task import Question, Side
 
 LOOK = 2000
 """Queued responses that are looked at for the next question: the oldest that are open."""
-CHUNK = 500
 BETWEEN = "."
 """Stands between the two ids of a pair."""
 
@@ -96,7 +95,7 @@ class QueueQuestions:
     def _open(self, live: bool | None) -> Select[Any]:
         """Responses without a verdict of their own; of those that were only compared, other pairs may be asked."""
         time, released = now(), is_judged(queue.c.response_id)
-        open_ = ~is_judged(queue.c.response_id, VERDICTS) if self.kind == "preference" else ~released
+        open_ = ~is_judged(queue.c.response_id, ("scores", "thumbs")) if self.kind == "preference" else ~released
         waits = case((_live(time), queue.c.waits_since), else_=None)
         query = (
             select(queue.c.response_id, responses.c.prompt_id, waits.label("waits_since"), queue.c.time)

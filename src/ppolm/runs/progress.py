@@ -1,4 +1,4 @@
-"""How a run is going, for whoever watches: on a terminal one line that is renewed, elsewhere a line per step."""
+"""The progress of a run: one line that is updated on a terminal, one plain line per step elsewhere."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any, TextIO
 from tqdm import tqdm
 
 SHOWN = {"avg_reward": "reward", "kl": "kl", "entropy": "entropy", "policy_loss": "policy", "value_loss": "value"}
-RENEWED = ("avg_reward", "kl")
-"""What the line on a terminal shows of them: it must fit in 80 columns."""
+ON_TERMINAL = ("avg_reward", "kl")
+"""Metrics in the updated line, which has to fit in 80 columns."""
 WIDEST = 88
-"""Columns of that line: on a wide terminal a bar from end to end says no more."""
+"""Columns of the updated line, even on a wider terminal."""
 
 
 class Progress:
-    """Shows the numbers of each step as it ends, on standard error. What is said stays; the line below it does not."""
+    """Prints the metrics of each step as it ends, on standard error."""
 
     def __init__(self, total: int, done: int) -> None:
         self.total, self.done, self.waits_since = total, done, 0.0
@@ -31,26 +31,26 @@ class Progress:
         if self.line is None:
             self.say(f"step {metrics['step']}/{self.total}  {_numbers(metrics, SHOWN)}")
         else:
-            self.line.step(_numbers(metrics, RENEWED))
+            self.line.step(_numbers(metrics, ON_TERMINAL))
 
     def say(self, line: str) -> None:
         """A line that stays."""
         print(line, file=sys.stderr, flush=True)
 
     def evaluating(self) -> None:
-        """An evaluation begins; it ends with a line of its own."""
+        """An evaluation starts."""
         if self.line is not None:
             self.line.show("evaluating")
 
     def evaluated(self, line: str) -> None:
-        """What an evaluation found."""
+        """An evaluation has ended; ``line`` says what it found, and stays."""
         self.say(line)
         if self.line is not None:
             self.line.show("")
 
     def waiting(self, responses: int) -> None:
-        """So many responses wait for people to judge them; with 0 the wait is over. Called again while it lasts."""
-        if self.line is None:  # who waits has said so
+        """Show how many responses are waiting to be judged by people. Called repeatedly; 0 ends the wait."""
+        if self.line is None:  # the reward has printed it
             return
         if not responses:
             self.waits_since = 0.0
@@ -73,8 +73,8 @@ def _numbers(metrics: Mapping[str, Any], names: Any) -> str:
     return "  ".join(f"{short} {value:.3g}" for short, value in numbers.items() if math.isfinite(value))
 
 
-class _Line(tqdm):  # type: ignore[misc]  # tqdm has no types
-    """The line that is renewed: steps, a bar, the last numbers or what is being done, and the time left."""
+class _Line(tqdm):
+    """The updated line: steps, a bar, then the latest metrics with the time left, or the current activity."""
 
     def __init__(self, total: int, done: int, file: TextIO) -> None:
         self.numbers, self.doing, self.began, self.first = "", "", time.monotonic(), done
@@ -89,7 +89,7 @@ class _Line(tqdm):  # type: ignore[misc]  # tqdm has no types
         return {**found, "ncols": min(found["ncols"] or WIDEST, WIDEST), "shown": shown}
 
     def time_left(self) -> str:
-        """By the mean time of the steps so far, with their evaluations."""
+        """Estimated from the mean time per step so far, evaluations included."""
         taken = self.n - self.first
         if taken <= 0:
             return ""
@@ -102,13 +102,13 @@ class _Line(tqdm):  # type: ignore[misc]  # tqdm has no types
         self.update()
 
     def show(self, doing: str) -> None:
-        """Say what is being done; with nothing, the last numbers again."""
+        """Show an activity; an empty text shows the latest metrics again."""
         self.doing = doing
         self.refresh()
 
 
 class _Above:
-    """Puts whatever the process prints above the line, warnings too: between two steps nobody else knows of it."""
+    """Makes everything that the process prints, warnings included, appear above the updated line."""
 
     def __init__(self, line: _Line) -> None:
         self.streams = {name: getattr(sys, name) for name in ("stdout", "stderr")}
@@ -124,7 +124,7 @@ class _Above:
             handler.stream = sys.stderr
 
     def close(self) -> None:
-        """Everything is as before; what somebody else has put there meanwhile stays."""
+        """Restore the streams, unless other code has replaced them in the meantime."""
         for name, stand_in in self.stands_in.items():
             stand_in.finish()
             if getattr(sys, name) is stand_in:
@@ -138,7 +138,7 @@ def _is_terminal(stream: Any) -> bool:
 
 
 class _StandIn:
-    """A stream whose lines appear above the line that is renewed, each when it is whole."""
+    """A stream that prints each line above the updated line once the line is complete."""
 
     def __init__(self, stream: TextIO, line: _Line) -> None:
         self.stream, self.line, self.begun = stream, line, ""
@@ -147,8 +147,8 @@ class _StandIn:
         return getattr(self.stream, name)
 
     def write(self, text: str) -> int:
-        """Print what is complete."""
-        if "\r" in text:  # somebody else's progress: it knows how to renew its own line
+        """Print the complete lines; keep the rest."""
+        if "\r" in text:  # another progress bar, which rewrites its own line
             self.stream.write(text)
             return len(text)
         whole, newline, self.begun = (self.begun + text).rpartition("\n")
@@ -160,6 +160,6 @@ class _StandIn:
         return len(text)
 
     def finish(self) -> None:
-        """Print what never got its end."""
+        """Print a line that was never completed."""
         if self.begun:
             self.write("\n")

@@ -12,7 +12,7 @@ from typing import Any
 from ppolm.config.yaml_io import read_yaml
 from ppolm.errors import ConfigError
 from ppolm.runs.metrics_tail import Row, sampled_rows
-from ppolm.runs.run_status import RunStatus, is_alive, read_object, read_status
+from ppolm.runs.run_status import RunStatus, is_alive, read_object, read_status, utc_time
 
 METRICS = "metrics.jsonl"
 MOST_RUNS = 10_000
@@ -41,7 +41,7 @@ class RunOverview:
     sparkline: tuple[float | None, ...]
     started: str
     age: float
-    """Seconds since anything was logged."""
+    """Seconds since the run ended or logged anything."""
     seconds_left: float | None
     """Estimated from the last steps; None if it does not run."""
 
@@ -100,7 +100,7 @@ def overview(run: Path) -> RunOverview:
         best_reward=number(best.get("avg_reward")),
         sparkline=tuple(number(row.get("avg_reward")) for row in rows),
         started=status.started if status else "",
-        age=_age(run),
+        age=age_of(run, status),
         seconds_left=seconds_left(rows[-RECENT:], total - step) if alive else None,
     )
 
@@ -153,7 +153,11 @@ def number(value: Any) -> float | None:
     return float(value) if usable else None
 
 
-def _age(run: Path) -> float:
+def age_of(run: Path, status: RunStatus | None) -> float:
+    """Seconds since the run ended, or else since it logged anything: copied and installed files have other times."""
+    ended = utc_time(status.ended) if status else None
+    if ended is not None:
+        return max(0.0, time.time() - ended.timestamp())
     for path in (run / METRICS, run / "config.yaml", run):
         try:
             return max(0.0, time.time() - path.stat().st_mtime)

@@ -24,6 +24,15 @@ def utc_now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
+def utc_time(text: str | None) -> datetime | None:
+    """A time that a status file has; None for one that cannot be read."""
+    try:
+        found = datetime.fromisoformat(text) if text else None
+    except ValueError:
+        return None
+    return found.astimezone(timezone.utc) if found and found.tzinfo else None
+
+
 @dataclass(frozen=True)
 class RunStatus:
     """What a run says of itself. A run that was killed still says ``running``: see ``is_alive``."""

@@ -67,9 +67,9 @@ def claim_run(config: PPOConfig, resume: str | Path | None) -> Claim:
 
 
 def show_waiting(trainer: Trainer, progress: Progress) -> None:
-    """Let rewards that wait for people say so where the run shows how it is going."""
+    """Let rewards that wait for people report the wait in the progress line."""
     for computer in (trainer.reward_computer, trainer.judge):
-        for reward in getattr(computer, "rewards", {}).values():  # a component of somebody's own may have none
+        for reward in getattr(computer, "rewards", {}).values():  # a replaced component may have none
             if hasattr(reward, "on_wait"):
                 reward.on_wait = progress.waiting
 
@@ -87,7 +87,6 @@ class TrainingRun:
         claim: Claim,
     ) -> None:
         self.trainer, self.config, self.claim = trainer, trainer.config, claim
-        trainer.occasion.run = claim.folder.name
         self.stopping = Stopping()
         self.saved: tuple[int, int] | None = None
         """Step and number of evaluations of the last checkpoint."""
@@ -112,12 +111,15 @@ class TrainingRun:
         why = "there are no evaluation prompts" if self.config.eval_every else "eval_every is 0"
         self.convergence = Convergence("not evaluated", (why,))
         if resume is None:
-            self.folder = RunFolder.create(claim, self.config)
-            self.folder.note("capabilities", trainer.models.setup.capabilities.to_dict())
-            write_held_out(self.folder.path, self.schedule.held_out)
-            write_trained_on(self.folder.path, (prompt.key for prompt in self.schedule.train))
+            self._create()
         else:
             self._resume(Path(resume))
+
+    def _create(self) -> None:
+        self.folder = RunFolder.create(self.claim, self.config)
+        self.folder.note("capabilities", self.trainer.models.setup.capabilities.to_dict())
+        write_held_out(self.folder.path, self.schedule.held_out)
+        write_trained_on(self.folder.path, (prompt.key for prompt in self.schedule.train))
 
     def _resume(self, path: Path) -> None:
         tidy_run(self.claim)
@@ -160,6 +162,7 @@ class TrainingRun:
     def _run(self) -> TrainingResults:
         progress = Progress(self.schedule.total_steps, self.trainer.step)
         show_waiting(self.trainer, progress)
+        self.trainer.occasion.run = self.folder.path.name
         with self.stopping:
             try:
                 self._train(progress)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ppolm.data.examples import as_demonstration, as_example, as_judgement, as_preference
+from ppolm.data.examples import Rating, Thumb, as_demonstration, as_example, as_judgement, as_preference
 from ppolm.data.load_rows import load_rows
 from ppolm.errors import DataError
 from ppolm.feedback.record import Source
@@ -49,9 +49,8 @@ def _as_item(row: Any, where: str, ask: Ask) -> Item:
         pair = as_preference(_named(row), where)
         sources = (Source(policy=names.get("first_policy")), Source(policy=names.get("second_policy")))
         return Item(pair.prompt.content, (pair.chosen, pair.rejected), sources)
-    example = as_example(row, where)
-    if not hasattr(example, "completion"):
-        example = as_demonstration(row, where)  # its error says what is missing
+    found = as_example(row, where)
+    example = found if isinstance(found, (Rating, Thumb)) else as_demonstration(row, where)
     return Item(example.prompt.content, (example.completion,), (Source(policy=names.get("policy")),))
 
 

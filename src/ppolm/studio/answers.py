@@ -92,6 +92,14 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
+def part(request: Request, name: str) -> int:
+    """A whole number in the path of an address."""
+    given = str(request.path_params[name])
+    if not given.isdecimal() or not given.isascii() or len(given) > 12:
+        raise NotFoundError(f"There is no {name} {brief(given)}: expected a whole number.")
+    return int(given)
+
+
 def whole(request: Request, name: str, default: int | None, lowest: int = 0, highest: int = 10**9) -> int | None:
     """A whole number of the query."""
     given = request.query_params.get(name)

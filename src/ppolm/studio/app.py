@@ -9,11 +9,11 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ppolm.studio import live, pages, reward_api, run_api, try_api
+from ppolm.studio import live, pages, reward_api, run_api, token_api, try_api
 from ppolm.studio.gate import App, Gate, host_names, problem
 from ppolm.studio.studio import Studio
 
-FEATURES = (run_api.routes, live.routes, reward_api.routes, try_api.routes, pages.routes)
+FEATURES = (run_api.routes, token_api.routes, live.routes, reward_api.routes, try_api.routes, pages.routes)
 """Each gives its routes for a studio. Pages come last: they hold the static files."""
 
 

@@ -14,13 +14,13 @@ from typing import Any
 
 FILE = "samples.jsonl"
 LONGEST_LINE = 4 << 20
-"""Bytes of a line beyond which it is passed over."""
+"""Longer lines are skipped."""
 CHUNK = 16 << 20
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a sample stands in the file, and what a list shows of it."""
+    """Position of a sample in the file, and its reward for lists."""
 
     offset: int
     size: int
@@ -28,7 +28,7 @@ class Place:
 
 
 class HeldOutSamples:
-    """The samples of kind "eval" of one run, by step and by place in the evaluation."""
+    """The samples of kind "eval" of one run, by step and number."""
 
     def __init__(self, run: Path) -> None:
         self.path = run / FILE
@@ -40,7 +40,7 @@ class HeldOutSamples:
         self._places: dict[int, dict[int, Place]] = {}
 
     def steps(self) -> list[int]:
-        """The steps after which held-out prompts were answered."""
+        """The steps with an evaluation on held-out prompts."""
         with self._lock:
             self._read_on()
             return sorted(self._places)
@@ -67,7 +67,7 @@ class HeldOutSamples:
         return row if row is not None and row["step"] == step else None
 
     def _read_on(self) -> None:
-        """Note the places of new samples. A file that was replaced is read again, as after a resume."""
+        """Index new samples. A file that was replaced is read again, as after a resume."""
         try:
             with self.path.open("rb") as file:
                 found = self.path.stat()

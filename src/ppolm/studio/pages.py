@@ -35,6 +35,7 @@ PAGES = (
     Page("/", "runs", "Runs", in_menu=True),
     Page("/compare", "compare", "Compare runs"),
     Page("/run/{run}", "run", "Run"),
+    Page("/run/{run}/tokens", "tokens", "Tokens"),
     Page("/rewards", "rewards", "Reward models", in_menu=True),
     Page("/rewards/{reward}", "reward", "Reward model"),
     Page("/try", "try", "Try it", in_menu=True),

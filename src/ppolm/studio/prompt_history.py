@@ -12,18 +12,18 @@ from threading import Lock
 import pyarrow as pa
 import pyarrow.parquet as parquet
 
+from ppolm.names import TABLE_META
 from ppolm.studio.step_table import StepTable, file_key
 from ppolm.studio.token_tables import logged_steps, table_path
-from ppolm.token_attribution.sa_pairs_io import META
 
 MOST_STEPS = 2000
-"""Stored steps that are looked through, the newest ones."""
+"""Only the newest stored steps are searched."""
 MOST_KEPT = 300_000
-"""Prompts that are remembered, over all tables."""
+"""Cached prompts of all tables."""
 
 
 def prompt_key(ids: Sequence[int], text: str) -> str:
-    """The same for the same prompt in any step: of its token ids, or of its text where no ids were stored."""
+    """A key that identifies a prompt in any step: a digest of its token ids, or of its text if no ids were stored."""
     content = ",".join(map(str, ids)) if ids else text
     return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
@@ -36,14 +36,14 @@ def key_of(table: StepTable, prompt: int) -> str:
 
 
 class PromptHistory:
-    """Knows the prompts of stored steps from the notes of their tables, without reading a single row."""
+    """The prompts of stored steps, read from the metadata of their tables without reading any row."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[Path, tuple[tuple[int, int, int], dict[str, int]]] = OrderedDict()
         self._lock = Lock()
 
     def steps_with(self, run: Path, key: str) -> list[tuple[int, int]]:
-        """Every stored step with this prompt, and the prompt's number in that step. Damaged tables are passed over."""
+        """Every stored step with this prompt, and the prompt's number in that step. Damaged tables are skipped."""
         found = []
         for step in logged_steps(run)[-MOST_STEPS:]:
             prompts = self._prompts(table_path(run, step))
@@ -69,7 +69,7 @@ class PromptHistory:
 
 
 def _numbered(schema: pa.Schema) -> Iterator[tuple[str, int]]:
-    meta = json.loads((schema.metadata or {})[META])
+    meta = json.loads((schema.metadata or {})[TABLE_META])
     ids, texts = meta.get("prompt_ids") or [], meta.get("prompt_texts") or []
     for number in range(max(len(ids), len(texts))):
         yield (

@@ -40,8 +40,8 @@ def report_html(runs: Sequence[ReportRun]) -> str:
     scripts = [_script(plotly_script("ppolm report")), _script(FOLDER / "static" / "js" / "report.js")]
     styles = [(FOLDER / "static" / "css" / name).read_text(encoding="utf-8") for name in ("studio.css", "report.css")]
     environment = Environment(loader=FileSystemLoader(FOLDER / "templates"), autoescape=True)
-    environment.filters |= {"number": number_text, "setting": setting_text, "figure": figure_cell, "gain": gain_cell}
-    environment.filters["plain"] = lambda text: visible(text, NAME, keep="")
+    environment.filters |= {"figure": figure_cell, "gain": gain_cell, "setting": setting_text}
+    environment.filters |= {"number": number_text, "plain": lambda text: visible(text, NAME, keep="")}
     settings = {str(index): run.settings for index, run in enumerate(runs)}
     return environment.get_template("report.html").render(
         mark=Markup(MARK),

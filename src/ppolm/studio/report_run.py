@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from ppolm.config import PPOConfig
 from ppolm.runs.metrics_tail import MetricsTail, Row
 from ppolm.runs.run_overview import METRICS, RunOverview, number, outcome, overview, read_settings
-from ppolm.runs.run_status import RunStatus, read_status
+from ppolm.runs.run_status import RunStatus, read_status, utc_time
 from ppolm.studio.held_out_samples import HeldOutSamples
 from ppolm.studio.report_charts import Series
 from ppolm.studio.report_text import NAME, RESPONSE, SENTENCE, content_text, visible
@@ -78,8 +77,8 @@ class ReportRun:
         """When it was started, and how long it took."""
         if self.status is None:
             return ""
-        started = _time(self.status.started)
-        ended = _time(self.status.ended)
+        started = utc_time(self.status.started)
+        ended = utc_time(self.status.ended)
         if started is None:
             return ""
         took = f", {_minutes((ended - started).total_seconds())}" if ended and ended >= started else ""
@@ -145,14 +144,6 @@ def _answer(step: int, sample: dict[str, Any]) -> dict[str, Any]:
 
 def _sentences(texts: Sequence[str]) -> list[str]:
     return [visible(text, SENTENCE, keep="") for text in texts[:50]]
-
-
-def _time(text: str | None) -> datetime | None:
-    try:
-        found = datetime.fromisoformat(text) if text else None
-    except ValueError:
-        return None
-    return found.astimezone(timezone.utc) if found and found.tzinfo else None
 
 
 def _minutes(seconds: float) -> str:

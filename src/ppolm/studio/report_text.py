@@ -1,7 +1,7 @@
-"""Somebody's text on a page that is mailed: bounded, and with nothing in it that is not seen.
+"""Untrusted text in a report: bounded in length, with invisible characters made visible.
 
-Markup is harmless because templates escape it. What is left are characters that no letter stands for: controls, marks
-that turn the direction of writing round, halves of characters.
+The template escapes markup. Here, control characters, marks that change the writing direction and lone surrogates are
+replaced by visible text.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from ppolm.messages import brief
 NAME, SENTENCE, SETTING, PROMPT, RESPONSE = 120, 800, 400, 6000, 8000
 """Letters that are shown of each."""
 JOINERS = "\u200c\u200d"
-"""Invisible, but part of how some languages and emoji are written."""
+"""Invisible, but some languages and emoji need them."""
 HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp", "Cn")
-"""Categories of characters that are not letters on a page."""
+"""Unicode categories of characters that a page would not show."""
 
 
 def visible(text: str, longest: int, keep: str = "\n\t") -> str:
-    """Text of at most about ``longest`` letters, its middle left out if it is longer; hidden characters are shown."""
+    """Text of about ``longest`` letters at most, without its middle if it is longer; hidden characters made visible."""
     if len(text) > longest:
         half = longest // 2
         text = f"{text[:half]} [... {len(text) - 2 * half:,} letters left out ...] {text[len(text) - half :]}"
@@ -62,6 +62,6 @@ def content_text(content: Any) -> str:
     return visible(brief(content, PROMPT), PROMPT)
 
 
-def number_text(value: float | None, sign: bool = False) -> str:
-    """Four digits; a dash where there is none."""
-    return "–" if value is None else f"{value:+.4g}" if sign else f"{value:.4g}"
+def number_text(value: float | None) -> str:
+    """Four digits; a dash for a missing number."""
+    return "–" if value is None else f"{value:.4g}"

@@ -1,4 +1,4 @@
-"""A step at a glance: a row per response, where its extremes are, and the ranges of its columns."""
+"""Overview of a step: a row per response, the extremes, and the ranges of the columns."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _maxima(table: StepTable, column: Numbers) -> Numbers:
 
 
 def chosen(table: StepTable, found: Overview, filters: Filters) -> Numbers:
-    """The numbers of the responses that a list shows, in its order; what has no number comes last."""
+    """The responses that match the filters, in the order of the list; missing values come last."""
     keep = np.ones(table.num_responses, dtype=bool)
     if filters.ended is not None:
         keep &= table.ended == filters.ended
@@ -120,7 +120,7 @@ def _holding(table: StepTable, text: str) -> Numbers:
 
 
 def page_rows(table: StepTable, found: Overview, numbers: Numbers) -> list[dict[str, Any]]:
-    """The rows of a list, for the responses that are on screen."""
+    """The rows of one page of the list."""
     columns = {name: found.column(name) for name in Overview.__annotations__}
     return [
         {
@@ -135,7 +135,7 @@ def page_rows(table: StepTable, found: Overview, numbers: Numbers) -> list[dict[
 
 
 def take_me_to(table: StepTable, found: Overview, target: str = "return") -> dict[str, dict[str, Any] | None]:
-    """Response, token and number of every extreme; None for one that the step does not have."""
+    """Response, token and number of every extreme; None if the step has none."""
     errors = value_errors(table, target)
     places = {
         "largest KL": _token(table, column_or_nan(table, "kl")),
@@ -160,7 +160,7 @@ def _token(table: StepTable, column: Numbers) -> dict[str, Any] | None:
 
 
 def _response(table: StepTable, column: Numbers, sign: float = 1.0) -> dict[str, Any] | None:
-    """The last token of the response where a number is largest: that is where its score stands."""
+    """The last token of the response where a number is largest: its score belongs to that token."""
     usable = np.isfinite(column) & (table.lengths > 0)
     if not usable.any():
         return None
@@ -173,7 +173,7 @@ def _last_token(table: StepTable, sequence: int, value: float) -> dict[str, Any]
 
 
 def column_ranges(table: StepTable) -> dict[str, dict[str, Any]]:
-    """Of each column: its ends, those of its middle 96 % for colours that outliers do not wash out, and its gaps."""
+    """Minimum, maximum, the middle 96 % (for colours that one outlier cannot wash out) and the gaps of each column."""
     return {name: number_range(table.columns[name], name not in SEQUENTIAL) for name in table.numeric}
 
 
@@ -188,6 +188,6 @@ def number_range(column: Numbers, diverging: bool) -> dict[str, Any]:
 
 
 def gap(value: Any) -> int | float | None:
-    """A number as JSON has it: None for one that is none."""
+    """A number for JSON; None if it is not finite."""
     plain = value.item() if isinstance(value, np.generic) else value
     return None if isinstance(plain, float) and not math.isfinite(plain) else plain

@@ -1,4 +1,4 @@
-"""The token table of a stored step, as a page needs it: columns as arrays, texts when somebody looks."""
+"""The token table of a stored step as pages need it: columns as arrays, texts on demand."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ import pyarrow.parquet as parquet
 
 from ppolm.errors import RunFolderError
 from ppolm.messages import reason
-from ppolm.token_attribution.sa_pairs_io import META
+from ppolm.names import TABLE_META
 
 KEYS = ("sequence", "prompt_idx", "step", "action_id")
-"""Whole numbers that say where a token stands."""
+"""Integer columns that locate a token."""
 MOST_ROWS = 5_000_000
-"""Tokens of a table beyond which it is not opened for a page."""
+"""Larger tables are refused."""
 Numbers = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
 class StepTable:
-    """One row per token of a step. Nothing in it is ever changed, so requests can share it."""
+    """One row per token of a step. It is immutable, so requests can share it."""
 
     columns: Mapping[str, Numbers]
     """Numbers by name, each [N]."""
     offsets: Numbers
     """[S + 1]: where each response begins."""
     ended: Numbers
-    """[S]: whether a response closed with EOS."""
+    """[S]: whether a response ended with EOS."""
     owners: Numbers
     """[S]: the number of each response's prompt."""
     prompt_ids: Sequence[Sequence[int]]
@@ -61,18 +61,18 @@ class StepTable:
 
     @property
     def nbytes(self) -> int:
-        """About how much memory it takes."""
+        """Approximate memory."""
         texts = self.actions.nbytes if self.actions is not None else 0
         return texts + sum(column.nbytes for column in self.columns.values())
 
     def texts(self, start: int, end: int) -> list[str]:
-        """What the tokens of some rows say; without stored texts, their ids."""
+        """The texts of some rows; without stored texts, their ids."""
         if self.actions is None:
             return [f"⟨{token}⟩" for token in self.columns["action_id"][start:end].tolist()]
         return [text or "" for text in self.actions.slice(start, end - start).to_pylist()]
 
     def response_text(self, sequence: int, most: int | None = None) -> str:
-        """A response, or what its first ``most`` tokens say."""
+        """The text of a response, or of its first ``most`` tokens."""
         start, end = int(self.offsets[sequence]), int(self.offsets[sequence + 1])
         return "".join(self.texts(start, end if most is None else min(end, start + most)))
 
@@ -88,7 +88,7 @@ class StepTable:
 
 
 def read_step(file: IO[bytes], path: Path) -> StepTable:
-    """The table in an open Parquet file of a run; whatever is wrong with it is one kind of error."""
+    """The table in an open Parquet file of a run. Any damage raises ``RunFolderError``."""
     try:
         opened = parquet.ParquetFile(file)
         if opened.metadata.num_rows > MOST_ROWS:
@@ -103,7 +103,7 @@ def read_step(file: IO[bytes], path: Path) -> StepTable:
 
 
 def _step_of(table: pa.Table) -> StepTable:
-    meta = json.loads((table.schema.metadata or {})[META])
+    meta = json.loads((table.schema.metadata or {})[TABLE_META])
     columns: dict[str, Numbers] = {}
     for name in table.column_names:
         values = table.column(name)

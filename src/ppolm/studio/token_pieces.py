@@ -1,4 +1,4 @@
-"""What tokens are made of: their exact bytes and whether they are special, from the tokenizer's own file.
+"""The exact bytes of tokens, and which tokens are special, from the tokenizer's own file.
 
 Decoded texts cannot say it: a token that is only a part of a character decodes to a replacement mark. The file is read
 by the tokenizers library alone; no model code is loaded, and nothing is fetched.
@@ -20,10 +20,10 @@ from ppolm.embedded import model_path
 log = logging.getLogger(__name__)
 FILE = "tokenizer.json"
 LARGEST = 64 << 20
-"""Bytes of a tokenizer file beyond which it is left alone."""
+"""Bytes; a larger tokenizer file is not read."""
 BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 BROKEN = "\ufffd"
-"""What a part of a character decodes to."""
+"""The text that a part of a character decodes to."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,13 @@ class Piece:
     """One token of the vocabulary."""
 
     content: bytes | None
-    """Its exact bytes; None if nothing at hand can say."""
+    """Its exact bytes; None if they are unknown."""
     special: bool
 
 
 @dataclass(frozen=True)
 class TokenPieces:
-    """Pieces by token id; without a tokenizer only what the stored text says."""
+    """Pieces by token id; without a tokenizer, from the stored text alone."""
 
     name_of: Callable[[int], str | None] | None = None
     to_bytes: Callable[[str], bytes] = str.encode

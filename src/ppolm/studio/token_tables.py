@@ -1,4 +1,4 @@
-"""The stored token tables of runs: which steps there are, and the tables themselves, the last ones kept at hand."""
+"""The stored token tables of runs: the list of steps, and the tables, with a cache of the most recent ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FOLDER = "table"
 NAME = re.compile(r"step-(\d{6,12})\.parquet")
 MOST_TABLES = 8
 MOST_BYTES = 512 << 20
-"""Of tables at hand; the newest one stays in any case."""
+"""Memory of the cached tables; the newest one stays in any case."""
 
 
 def table_path(run: Path, step: int) -> Path:
@@ -32,7 +32,7 @@ def logged_steps(run: Path) -> list[int]:
 
 
 class TokenTables:
-    """Reads tables, and keeps the last ones. A file that was replaced is read again. For several threads."""
+    """Reads tables and caches the most recent ones. A file that was replaced is read again. Thread-safe."""
 
     def __init__(self, most_tables: int = MOST_TABLES, most_bytes: int = MOST_BYTES) -> None:
         self.most_tables, self.most_bytes = most_tables, most_bytes

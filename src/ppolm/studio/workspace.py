@@ -7,12 +7,14 @@ import re
 import threading
 import time
 from collections import Counter, OrderedDict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ppolm.messages import brief
 from ppolm.runs.metrics_tail import MetricsTail
-from ppolm.runs.run_overview import METRICS, RunOverview, find_runs, overview
+from ppolm.runs.run_overview import METRICS, RunOverview, age_of, find_runs, overview
+from ppolm.runs.run_status import read_status
 from ppolm.studio.answers import NotFoundError
 
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -57,8 +59,7 @@ class Workspace:
         with self._lock:
             known = self._overviews.get(path)
         if known is not None and known[0] == mark and known[1].state != "running":
-            age = max(0.0, time.time() - mark[0][0] / 1e9) if mark[0] else known[1].age
-            return RunOverview(**{**vars(known[1]), "age": age})
+            return replace(known[1], age=age_of(path, read_status(path)))
         found = overview(path)
         with self._lock:
             self._overviews[path] = (mark, found)

@@ -11,6 +11,7 @@ import pyarrow.parquet as parquet
 import torch
 
 from ppolm.errors import DataError
+from ppolm.names import TABLE_META
 from ppolm.token_attribution.extractor import action_texts
 from ppolm.token_attribution.sa_pair_builder import INTEGER
 from ppolm.token_attribution.sa_pairs import SAPairs
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ppolm.rollout.sampling_base import Tokenizer
-
-META = b"ppolm"
 
 
 def to_arrow(pairs: SAPairs, **notes: Any) -> pa.Table:
@@ -36,7 +35,7 @@ def to_arrow(pairs: SAPairs, **notes: Any) -> pa.Table:
         owners = pa.array(pairs.columns["prompt_idx"].numpy(), type=pa.int32())
         columns["prompt"] = pa.DictionaryArray.from_arrays(owners, pa.array(texts))
     meta = {"prompt_ids": prompts, "prompt_texts": texts, "ended": pairs.ended.tolist(), "notes": notes}
-    return pa.table(columns).replace_schema_metadata({META: json.dumps(meta)})
+    return pa.table(columns).replace_schema_metadata({TABLE_META: json.dumps(meta)})
 
 
 def from_arrow(table: pa.Table, tokenizer: Tokenizer | None = None) -> SAPairs:
@@ -59,7 +58,7 @@ def from_arrow(table: pa.Table, tokenizer: Tokenizer | None = None) -> SAPairs:
 
 def read_notes(table: pa.Table) -> dict[str, Any]:
     """The metadata that ``to_arrow`` put beside the rows."""
-    meta = (table.schema.metadata or {}).get(META)
+    meta = (table.schema.metadata or {}).get(TABLE_META)
     if meta is None:
         raise DataError("This Arrow table was not written by ppolm: it has no 'ppolm' metadata.")
     return dict(json.loads(meta))
@@ -82,12 +81,12 @@ def to_pandas(pairs: SAPairs) -> pd.DataFrame:
     """A DataFrame; it keeps the metadata, so ``from_pandas`` gives the table back."""
     table = to_arrow(pairs)
     frame = table.to_pandas()
-    frame.attrs[META.decode()] = (table.schema.metadata or {})[META].decode()
+    frame.attrs[TABLE_META.decode()] = (table.schema.metadata or {})[TABLE_META].decode()
     return frame
 
 
 def from_pandas(frame: pd.DataFrame, tokenizer: Tokenizer | None = None) -> SAPairs:
     """The table that ``to_pandas`` was given."""
     table = pa.Table.from_pandas(frame, preserve_index=False)
-    meta = frame.attrs.get(META.decode())
-    return from_arrow(table.replace_schema_metadata({META: meta} if meta else None), tokenizer)
+    meta = frame.attrs.get(TABLE_META.decode())
+    return from_arrow(table.replace_schema_metadata({TABLE_META: meta} if meta else None), tokenizer)

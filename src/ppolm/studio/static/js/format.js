@@ -5,7 +5,7 @@ export function num(value, digits = 4) {
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";
   if (value === 0) return "0";
   const size = Math.abs(value);
-  if (size >= 1e6 || size < 1e-4) return value.toExponential(2).replace("-", "−");
+  if (size >= 1e6 || size < 1e-4) return value.toExponential(2).replaceAll("-", "−");
   const places = Math.max(0, Math.min(6, digits - 1 - Math.floor(Math.log10(size))));
   return value.toFixed(Number.isInteger(value) ? 0 : places).replace("-", "−");
 }

@@ -23,7 +23,7 @@
   function layout(chart) {
     const axis = { gridcolor: color("grid"), zerolinecolor: color("line"), linecolor: color("line"), tickfont: { size: 11 }, automargin: true };
     return {
-      margin: { l: 46, r: chart.right ? 46 : 12, t: chart.legend ? 44 : 18, b: 36 }, height: 240,
+      margin: { l: 46, r: chart.right ? 46 : 12, t: chart.legend ? 44 : 18, b: 36 }, height: chart.legend ? 264 : 240,
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: color("soft"), size: 11, family: "inherit" },
       hovermode: "x", hoverlabel: { bgcolor: color("panel"), bordercolor: color("line"), font: { color: color("ink") } },
       showlegend: chart.legend, legend: { orientation: "h", x: 0, y: 1.08, yanchor: "bottom", font: { size: 11 } },
