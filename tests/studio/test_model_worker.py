@@ -21,7 +21,7 @@ from ppolm.studio.model_jobs import load_jobs
 from ppolm.studio.model_workers import ModelWorkers
 from ppolm.studio.worker_process import ModelChoice
 from tests.conftest import ROOT
-from tests.studio.worker_cases import POSTS, train_tiny_run
+from tests.studio.worker_cases import POSTS, LoopThread, train_tiny_run
 
 T = TypeVar("T")
 ANSWER = "My roommate drives after drinking beer. It got worse at 3.50 in the night! Should I move out?"
@@ -33,22 +33,18 @@ class Server:
 
     def __init__(self, folder: Path) -> None:
         self.run = train_tiny_run(folder)
-        self.loop = asyncio.new_event_loop()
-        self.workers = self.do(_make(most=2))
+        self.loop = LoopThread()
+        self.workers = ModelWorkers(most=2, device="cpu")
         self.last = ModelChoice("policy", self.run, "last")
         self.reward = ModelChoice("reward", REWARD)
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of a coroutine."""
-        return self.loop.run_until_complete(asyncio.wait_for(work, 120))
+        return self.loop.do(work)
 
     def ask(self, choice: ModelChoice, **asked: Any) -> dict[str, Any]:
         """A model's answer."""
         return self.do(self.workers.ask(choice, asked))
-
-
-async def _make(most: int) -> ModelWorkers:
-    return ModelWorkers(most=most, device="cpu")
 
 
 @pytest.fixture(scope="module")

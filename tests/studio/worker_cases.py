@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,13 +58,36 @@ def scripted(name: str = "one", start: str = "well") -> Scripted:
     return Scripted("policy", Path(name), start=start)
 
 
+class LoopThread:
+    """An event loop in a thread of its own: the main one may be a browser's."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self.thread.start()
+
+    def do(self, work: Coroutine[Any, Any, T], seconds: float = 120) -> T:
+        """The result of a coroutine that must not take longer."""
+
+        async def limited() -> T:
+            return await asyncio.wait_for(work, seconds)
+
+        return asyncio.run_coroutine_threadsafe(limited(), self.loop).result()
+
+    def close(self) -> None:
+        """End it."""
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join(10)
+        self.loop.close()
+
+
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that must not take long."""
-
-    async def limited() -> T:
-        return await asyncio.wait_for(work, 60)
-
-    return asyncio.run(limited())
+    """The result of a coroutine."""
+    loop = LoopThread()
+    try:
+        return loop.do(work, 60)
+    finally:
+        loop.close()
 
 
 def train_tiny_run(folder: Path) -> Path:
