@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -250,3 +252,9 @@ def test_a_damaged_run_is_shown_with_what_can_be_read(tmp_path: Path) -> None:
         assert found.json["problem"].startswith("Its settings cannot be used: ")
         assert (found.json["prompts"], found.json["chat"]) == ([], False)
         assert running.visitor().get("/api/rewards").status == 200
+
+
+def test_the_server_starts_without_torch() -> None:
+    """What a page needs of it is computed where it is asked for; models are loaded elsewhere."""
+    code = "import sys, ppolm.studio.app, ppolm.studio.serve; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
