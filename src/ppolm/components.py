@@ -15,6 +15,7 @@ from ppolm.config import PPOConfig
 from ppolm.data.prompts import Prompt
 from ppolm.experience_buffer import BatchedData
 from ppolm.reward_kl.reward_adjuster import Score
+from ppolm.rewards.occasion import Occasion
 from ppolm.rewards.protocol import Rewards
 from ppolm.rollout.generated_text import GeneratedText
 from ppolm.rollout.sampling_base import Tokenizer
@@ -155,6 +156,7 @@ class Trainer(Protocol):
     step: int
     total_steps: int | None
     reward_failures: int
+    occasion: Occasion
 
     @property
     def generator(self) -> TextGenerator:

@@ -25,6 +25,10 @@ class FeedbackError(PpolmError):
     """A feedback store that cannot be opened, read or written."""
 
 
+class NoStoreError(FeedbackError):
+    """There is no feedback store at a place yet; somebody may be about to make one."""
+
+
 class RunFolderError(PpolmError):
     """A run folder or checkpoint that cannot be written, read or continued."""
 

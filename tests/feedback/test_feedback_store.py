@@ -90,12 +90,14 @@ def test_response_is_found_by_its_prompt_and_text(place: str) -> None:
     store = FeedbackStore(place)
     first = Record(Rating(CAT, "An animal.", 4.0, annotator="ann"), time=NOON)
     second = Record(Thumb(CAT, "An animal.", True, annotator="ben"), time=NOON + timedelta(1))
-    others = [Record(Rating(Prompt("Else?"), "An animal.", 1.0)), Record(Preference(CAT, "An animal.", "A car."))]
-    store.add([first, second, *others])
+    compared = Record(Preference(CAT, "An animal.", "A car."), time=NOON + timedelta(2))
+    store.add([first, second, compared, Record(Rating(Prompt("Else?"), "An animal.", 1.0))])
     ids = [response_id(CAT.content, text) for text in ("An animal.", "A car.", "An animal. ")]
     found = store.verdicts(ids)
-    assert list(found) == ids[:1]
-    assert sorted(found[ids[0]], key=lambda record: record.time) == [first, second]
+    assert list(found) == ids[:2]
+    assert sorted(found[ids[0]], key=lambda record: record.time) == [first, second, compared]
+    assert found[ids[1]] == [compared]
+    assert store.judged(ids) == set(ids[:2])
     messages_of_parquet = [{**message, "name": None} for message in CHAT]
     assert response_id(messages_of_parquet, "x") == response_id(CHAT, "x")
 
@@ -106,8 +108,11 @@ def test_queue_holds_each_response_once_until_it_is_judged(place: str) -> None:
     store.ask([one, two, Queued("a?", "x")])
     store.ask([Queued("a?", "x", Source("another run"))])
     assert store.waiting() == [one, two]
-    store.add([Record(Preference(Prompt("a?"), "x", "z"))])
-    assert store.waiting() == [one, two]  # a comparison is no score
+    compared = Record(Preference(Prompt("a?"), "z", "x"))
+    store.add([compared])
+    assert store.waiting() == [two]  # a comparison says something of both sides
+    store.remove(compared)
+    assert store.waiting() == [one, two]
     thumb = Record(Thumb(Prompt("a?"), "x", True))
     store.add([thumb])
     assert store.waiting() == [two]
@@ -212,7 +217,7 @@ def test_store_of_a_newer_ppolm_is_refused(place: str) -> None:
     store = FeedbackStore(place)
     with store.engine.connect().execution_options(writes=True) as connection, connection.begin():
         connection.execute(text("UPDATE feedback_schema SET version = 99"))
-    assert "made by a newer ppolm (its schema is 99, this ppolm knows 1). Upgrade ppolm." in error_of(place)
+    assert "made by a newer ppolm (its schema is 99, this ppolm knows 2). Upgrade ppolm." in error_of(place)
 
 
 def test_store_that_stays_locked_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
@@ -23,7 +24,8 @@ from ppolm.feedback.store import FeedbackStore
 from ppolm.ppo_trainer import PPOTrainer
 from ppolm.rewards import human_reward
 from ppolm.rewards.human_reward import HumanReward
-from ppolm.rewards.protocol import RewardCallError
+from ppolm.rewards.occasion import Occasion
+from ppolm.rewards.protocol import RewardCallError, scores_or_errors
 from ppolm.storage.metrics_log import read_metrics
 from tests.conftest import PROMPTS
 
@@ -94,13 +96,13 @@ def test_thumbs_are_one_deviation_from_the_mean_score_and_scores_come_first(stor
 
 def test_step_goes_on_when_the_responses_are_judged(store: FeedbackStore, capsys: pytest.CaptureFixture[str]) -> None:
     store.add([rate("known", 9.0)])
-    human = HumanReward(store, timeout=60, run="my-run")
+    human = HumanReward(store, timeout=60, occasion=Occasion("my-run", 4))
     with person(store.name, lambda queued: float(len(queued.response))) as judged:
         scores = human(["a?", "a?", CHAT, "a?"], ["known", "four", "three", "four"])
     assert scores == [9.0, 4.0, 5.0, 4.0]
     assert [(queued.response, queued.source) for queued in judged] == [
-        ("four", Source("my-run", None, 1)),
-        ("three", Source("my-run", None, 2)),
+        ("four", Source("my-run", 4, 1, purpose="training")),
+        ("three", Source("my-run", 4, 2, purpose="training")),
     ]
     said = capsys.readouterr().err
     assert said.count(f"2 responses wait in {store.name} to be judged, for 60 s; then the run stops.") == 1
@@ -133,6 +135,23 @@ def test_without_a_model_the_time_out_is_an_error_that_says_how_to_go_on(store: 
     assert "1 of 2 responses were not judged within human_timeout 0.05 s" in str(caught.value)
     assert f"`ppolm feedback label --store {store.name}` and continue with --resume" in str(caught.value)
     assert [queued.response for queued in store.waiting()] == ["new"]
+
+
+def test_a_fallback_model_that_fails_does_not_multiply_the_waiting_time(store: FeedbackStore) -> None:
+    store.add([rate("x", 1.0)])
+
+    def model(prompts: Any, responses: Any, **columns: Any) -> list[float]:
+        if "bad" in responses:
+            raise ValueError("too long")
+        return [0.5] * len(responses)
+
+    human = HumanReward(store, timeout=0.4, model=model)
+    began = time.monotonic()
+    scores = scores_or_errors(human, "human", ["a?"] * 4, ["x", "bad", "good", "fine"], {})
+    assert time.monotonic() - began < 0.8, "people are asked once, however many responses the model cannot score"
+    assert [isinstance(score, RewardError) for score in scores] == [False, True, False, False]
+    assert (scores[0], scores[2]) == (1.0, 1.5)
+    assert "too long" in str(scores[1])
 
 
 def test_store_that_fails_is_a_failed_call(store: FeedbackStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,6 +44,7 @@ class Evaluator:
         evaluations trains exactly as one without.
         """
         trainer = self.trainer
+        trainer.occasion.begin("evaluation", trainer.step)
         texts, logprobs = trainer.generator.fork(trainer.config.eval_seed, greedy).generate(self.prompts)
         pairs = trainer.attributor.extract_pairs(texts, logprobs)
         rewards = trainer.reward_computer.compute_rewards(self.prompts, texts)

@@ -12,7 +12,8 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import NullPool
 
 from ppolm.config.secrets import expand
-from ppolm.errors import ConfigError, FeedbackError
+from ppolm.errors import ConfigError, FeedbackError, NoStoreError
+from ppolm.feedback.migrate import migrate
 from ppolm.feedback.tables import VERSION, metadata, schema
 from ppolm.feedback.transactions import shown, transact
 from ppolm.messages import brief
@@ -41,9 +42,11 @@ def open_engine(location: str, create: bool) -> Engine:
     version = transact(engine, _read_version)
     if version is None:
         if not create:
-            raise FeedbackError(f"There is no feedback store at {shown(url)} yet. {HOW_TO_MAKE}")
+            raise NoStoreError(f"There is no feedback store at {shown(url)} yet. {HOW_TO_MAKE}")
         version = transact(engine, _create, write=True)
         _use_write_ahead_log(engine)
+    elif isinstance(version, int) and 0 < version < VERSION:
+        version = transact(engine, _create, write=True)
     if not isinstance(version, int):
         raise FeedbackError(f"Feedback store {shown(url)} is damaged: its version is {brief(version)}.")
     if version > VERSION:
@@ -87,7 +90,7 @@ def _check_file(path: Path, create: bool) -> None:
     if path.is_dir():
         raise FeedbackError(f"Feedback store {path} is a folder. Give a file, such as {path / 'feedback.db'}.")
     if not path.exists() and not create:
-        raise FeedbackError(f"There is no feedback store at {path}. {HOW_TO_MAKE}")
+        raise NoStoreError(f"There is no feedback store at {path}. {HOW_TO_MAKE}")
     if not path.parent.is_dir():
         raise FeedbackError(f"Feedback store {path} cannot be made: there is no folder {path.parent}. Make it.")
 
@@ -132,12 +135,12 @@ def _read_version(connection: Connection) -> int | None:
 
 
 def _create(connection: Connection) -> int:
-    """Make the tables, unless somebody else just did."""
+    """Make the tables, or bring older ones up to date, unless somebody else just did."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": CREATION_LOCK})
     found = _read_version(connection)
     if found is not None:
-        return found
+        return migrate(connection, found) if found < VERSION else found
     metadata.create_all(connection)
     connection.execute(insert(schema).values(version=VERSION))
     return VERSION

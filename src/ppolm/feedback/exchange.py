@@ -5,22 +5,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from datetime import datetime, timezone
 from typing import Any
 
 from ppolm.data.examples import as_judgement
 from ppolm.data.load_rows import load_rows
 from ppolm.data.prompts import Prompt
 from ppolm.errors import DataError
-from ppolm.feedback.record import Record, Source, digest, now
+from ppolm.feedback.record import Details, Record, Source, canonical, digest, now
+from ppolm.feedback.row_values import as_axes, as_flag, as_number, as_text, as_time, as_whole
+from ppolm.feedback.table_rows import source_row
 from ppolm.messages import brief
 
 COLUMNS = (
     *("prompt", "messages", "chosen", "rejected", "tie", "margin", "completion", "score", "label"),
     *("confidence", "annotator", "judged_at", "run", "step", "sequence", "judgement_id"),
+    *("policy", "purpose", *(f"rejected_{name}" for name in Source.__dataclass_fields__)),
+    *Details.__dataclass_fields__,
 )
 """The columns of an exported file, in order; those that say nothing are left out."""
-RENAME = "Rename the column if it means something else."
 
 
 def read_records(
@@ -42,19 +44,24 @@ def as_record(row: Any, where: str, annotator: str | None, seen: Counter[str] | 
     judgement = as_judgement(row, where)
     columns = judgement.prompt.columns
     judgement = replace(judgement, prompt=Prompt(judgement.prompt.content), annotator=judgement.annotator or annotator)
-    time = _time(columns, where)
-    source = Source(
-        None if columns.get("run") in (None, "") else str(columns["run"]),
-        _whole(columns, "step", where),
-        _whole(columns, "sequence", where),
+    time = as_time(columns, where)
+    # Of a file from elsewhere only these are read: its "note" or "item" may be anything. Ours say when it was judged.
+    exported = columns if time is not None else {name: columns.get(name) for name in ("run", "step", "sequence")}
+    source = _source(exported, "", where)
+    record = Record(
+        judgement,
+        time=time or now(),
+        source=source,
+        rejected_source=_source(exported, "rejected_", where),
+        details=_details(exported, where),
     )
-    record = Record(judgement, time=time or now(), source=source)
     if seen is None:
         return record
     own = columns.get("judgement_id")
     if own in (None, ""):
         said = {name: value for name, value in vars(judgement).items() if name != "prompt"}
-        content = digest([record.kind, record.response_ids, said, time, vars(source)])
+        made = {name: getattr(source, name) for name in ("run", "step", "sequence")}
+        content = digest([record.kind, record.response_ids, said, time, made])
         seen[content] += 1
         own = digest([content, seen[content]])[:32]
     elif not isinstance(own, str) or not own.isalnum() or not own.isascii() or len(own) > 64:
@@ -93,30 +100,34 @@ def as_row(record: Record) -> dict[str, Any]:
     row: dict[str, Any] = {"prompt": content} if isinstance(content, str) else {"messages": content}
     row |= judged.answers | judged.said
     row |= {"confidence": judged.confidence, "annotator": judged.annotator}
-    row |= {"judged_at": record.time.isoformat(), **vars(record.source), "judgement_id": record.id}
+    row |= {"judged_at": record.time.isoformat(), "judgement_id": record.id}
+    row |= source_row(record.source) | source_row(record.rejected_source, "rejected_")
+    details = vars(record.details)
+    row |= details | {name: details[name] or None for name in ("both_bad", "gold", "repetition")}
+    row["axes"] = canonical(dict(details["axes"])) if details["axes"] else None  # text: the axes of rows may differ
     return {name: row[name] for name in COLUMNS if row.get(name) is not None}
 
 
-def _whole(columns: Mapping[str, Any], name: str, where: str) -> int | None:
-    value = columns.get(name)
-    if value in (None, ""):
-        return None
-    try:
-        number = float(value)  # spreadsheets hold text, and 3 as 3.0
-        if number == int(number) and abs(number) < 2**31:
-            return int(number)
-    except (TypeError, ValueError, OverflowError):
-        pass
-    raise DataError(f"{where} has {brief(value)} as its {name!r}, expected a whole number. {RENAME}")
+def _source(columns: Mapping[str, Any], prefix: str, where: str) -> Source:
+    return Source(
+        run=as_text(columns, f"{prefix}run"),
+        step=as_whole(columns, f"{prefix}step", where),
+        sequence=as_whole(columns, f"{prefix}sequence", where),
+        policy=as_text(columns, f"{prefix}policy"),
+        purpose=as_text(columns, f"{prefix}purpose"),
+    )
 
 
-def _time(columns: Mapping[str, Any], where: str) -> datetime | None:
-    value = columns.get("judged_at")
-    if value in (None, ""):
-        return None
-    try:
-        time = value if isinstance(value, datetime) else datetime.fromisoformat(str(value).replace("Z", "+00:00"))
-        return time.replace(tzinfo=timezone.utc) if time.tzinfo is None else time.astimezone(timezone.utc)
-    except (ValueError, OverflowError):  # the latter: a first or last day that another time zone does not have
-        expected = "expected a time such as 2026-05-01T12:00:00+00:00"
-        raise DataError(f"{where} has {brief(value)} as its 'judged_at', {expected}. {RENAME}") from None
+def _details(columns: Mapping[str, Any], where: str) -> Details:
+    return Details(
+        study=as_text(columns, "study"),
+        item=as_text(columns, "item"),
+        seconds=as_number(columns, "seconds", where),
+        chosen_first=as_flag(columns, "chosen_first", where),
+        both_bad=bool(as_flag(columns, "both_bad", where)),
+        strength=as_whole(columns, "strength", where),
+        axes=as_axes(columns, where),
+        note=as_text(columns, "note"),
+        repetition=as_whole(columns, "repetition", where) or 0,
+        gold=bool(as_flag(columns, "gold", where)),
+    )

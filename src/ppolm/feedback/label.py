@@ -3,44 +3,48 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from itertools import combinations
-from typing import Literal
+from collections.abc import Callable
 
-from ppolm.data.examples import LARGEST, TRUTHS, Judgement, Preference, Rating, Thumb, in_range
-from ppolm.data.prompts import Prompt
-from ppolm.feedback.record import Content, Queued, Record, prompt_id
+from ppolm.data.examples import LARGEST, TRUTHS, in_range
+from ppolm.feedback.desk import Desk
+from ppolm.feedback.record import Content, Record
 from ppolm.feedback.store import FeedbackStore
+from ppolm.feedback.study import Ask
+from ppolm.feedback.task import Answer, Task
 from ppolm.messages import brief, printable
 
-Ask = Literal["score", "thumb", "preference"]
-POLL_SECONDS = 1.0
-"""How often to look for new responses when the queue is empty."""
-QUESTIONS = {"score": "score (a number)", "thumb": "good? (y/n)", "preference": "which is better? (1/2, t for a tie)"}
+POLL_SECONDS = 0.5
+"""How often to look for new responses when nothing is left."""
+QUESTIONS = {
+    "score": "score (a number)",
+    "thumb": "good? (y/n)",
+    "preference": "which is better? (1/2, t for a tie, b if both are bad)",
+}
 COMMANDS = "s skip, u undo, q quit"
 THUMBS = TRUTHS | {"y": True, "n": False}
+PREFERENCES = {"1": "first", "2": "second", "t": "tie", "b": "both_bad"}
 
 
 class Labeller:
-    """Asks one annotator about everything that waits, and saves each answer before it asks the next question."""
+    """Asks one annotator what their desk asks, and saves each answer before it asks the next question."""
 
     def __init__(
         self,
         store: FeedbackStore,
         annotator: str,
-        ask: Ask = "score",
+        ask: Ask | None = None,
         follow: bool = False,
         read: Callable[[str], str] | None = None,
         say: Callable[[str], None] = print,
+        study: str | None = None,
+        run: str | None = None,
     ) -> None:
-        self.store, self.annotator, self.kind, self.follow = store, annotator, ask, follow
+        self.desk, self.follow = Desk(store, annotator, study, ask, run), follow
         self.read = read or input
         self.say = lambda line: say(printable(line))  # a response may hold a terminal's control codes
-        self.saved: list[Record] = []
-        self._skipped: set[tuple[str, ...]] = set()
-        # Read once: of what this annotator says from now on, this session knows. One who judges at two terminals at
-        # once may be asked about a pair twice, and both answers are kept.
-        self._compared = store.compared_by(annotator) if ask == "preference" else set()
+        self.saved: dict[str, Record] = {}
+        """What this session has stored and not taken back, by the id of its task."""
+        self._guidelines = ""
 
     def run(self) -> int:
         """Ask until nothing waits or the annotator leaves. How many judgements were saved."""
@@ -53,83 +57,98 @@ class Labeller:
 
     def _turn(self) -> bool:
         """One question; False when there are no more."""
-        open_ = list(self._open())
-        if not open_:
+        tasks = self.desk.next()
+        if not tasks:
             if not self.follow:
                 return False
             time.sleep(POLL_SECONDS)
             return True
-        shown = open_[0]
-        self._show(shown, len(open_))
+        (task,) = tasks
+        self._show(task)
+        began = time.monotonic()
         while True:
-            answer = self.read(f"{QUESTIONS[self.kind]}; {COMMANDS}: ").strip().lower()
-            if answer == "q":
+            typed = self.read(f"{_question(task)}; {COMMANDS}: ").strip().lower()
+            if typed == "q":
                 return False
-            if answer == "s":
-                self._skipped.add(_key(shown))
+            if typed == "s":
+                self.desk.skip(task.id)
                 return True
-            if answer == "u":
+            if typed == "u":
                 if self._undo():
                     return True
                 continue
-            judged = self._judgement(shown, answer)
-            if judged is not None:
-                record = Record(judged, source=shown[0].source)
-                self.store.add([record])
-                self.saved.append(record)
-                self._compared.add(record.item[1:])
+            answer = _answer(task, typed)
+            if answer is not None:
+                answer = self._with_axes(task, answer)
+                self.saved[task.id] = self.desk.commit(task.id, answer, time.monotonic() - began)
                 return True
-            expected = f" A score is a number within ±{LARGEST:g}." if self.kind == "score" else ""
-            self.say(f"{brief(answer)} is not an answer.{expected}")
+            self.say(f"{brief(typed)} is not an answer.{_expected(task)}")
 
-    def _open(self) -> Iterator[tuple[Queued, ...]]:
-        """What is still to ask, the oldest first: responses, or pairs of responses to the same prompt."""
-        waiting = self.store.waiting()
-        if self.kind != "preference":
-            return (item for item in ((queued,) for queued in waiting) if _key(item) not in self._skipped)
-        groups: dict[str, list[Queued]] = {}
-        for queued in waiting:
-            groups.setdefault(prompt_id(queued.content), []).append(queued)
-        # By id, which is as good as random: whichever was sampled first is not always the first to be read.
-        pairs = (pair for group in groups.values() for pair in combinations(sorted(group, key=lambda q: q.id), 2))
-        return (pair for pair in pairs if _key(pair) not in self._compared and _key(pair) not in self._skipped)
+    def _with_axes(self, task: Task, answer: Answer) -> Answer:
+        """Ask for the axes of a study too; an empty line leaves one out."""
+        axes: dict[str, float] = {}
+        for axis in task.axes:
+            while typed := self.read(f"  {printable(axis)}, Enter for none: ").strip():
+                score = _number(task, typed)
+                if score is not None:
+                    axes[axis] = score
+                    break
+                self.say(f"{brief(typed)} is not an answer.{_expected(task, 'score')}")
+        return Answer(answer.verdict, axes=axes or None)
 
-    def _show(self, shown: tuple[Queued, ...], left: int) -> None:
-        source = shown[0].source
-        origin = "".join(f", {name} {value}" for name, value in vars(source).items() if value is not None)
-        self.say(f"\n── {left} to judge{origin} " + "─" * 20)
-        self.say(f"PROMPT\n{readable(shown[0].content)}\n")
-        for number, queued in enumerate(shown, 1):
-            title = "RESPONSE" if len(shown) == 1 else f"RESPONSE {number}"
-            self.say(f"{title}\n{readable(queued.response) or '(empty)'}\n")
-
-    def _judgement(self, shown: tuple[Queued, ...], answer: str) -> Judgement | None:
-        prompt, text = Prompt(shown[0].content), shown[0].response
-        if self.kind == "score":
-            try:
-                score = float(answer)
-            except ValueError:
-                return None
-            return Rating(prompt, text, score, annotator=self.annotator) if in_range(score) else None
-        if self.kind == "thumb":
-            label = THUMBS.get(answer)
-            return None if label is None else Thumb(prompt, text, label, annotator=self.annotator)
-        if answer not in ("1", "2", "t"):
-            return None
-        texts = [queued.response for queued in shown]
-        chosen, rejected = reversed(texts) if answer == "2" else texts
-        return Preference(prompt, chosen, rejected, tie=answer == "t", annotator=self.annotator)
+    def _show(self, task: Task) -> None:
+        waits = f", a run has waited {task.waits.seconds:.0f} s for this" if task.waits else ""
+        self.say(f"\n── {task.left} to judge{waits} " + "─" * 20)
+        if task.guidelines != self._guidelines:
+            self._guidelines = task.guidelines
+            self.say(f"GUIDELINES\n{readable(task.guidelines)}\n")
+        self.say(f"PROMPT\n{readable(task.content)}\n")
+        for number, text in enumerate(task.sides, 1):
+            title = "RESPONSE" if len(task.sides) == 1 else f"RESPONSE {number}"
+            self.say(f"{title}\n{readable(text) or '(empty)'}\n")
 
     def _undo(self) -> bool:
-        """Take back the last answer of this session, so that it is asked again."""
-        if not self.saved:
+        """Take back the last answer or skip, so that it is asked again."""
+        task = self.desk.undo()
+        if task is None:
             self.say("There is nothing to undo.")
             return False
-        taken_back = self.saved.pop()
-        self.store.remove(taken_back)
-        self._compared.discard(taken_back.item[1:])
-        self.say("The last judgement is taken back.")
+        judged = self.saved.pop(task.id, None)
+        self.say("The last judgement is taken back." if judged else "The last answer is taken back.")
         return True
+
+
+def _question(task: Task) -> str:
+    if task.kind == "score" and task.scale is not None:
+        return f"score ({task.scale[0]:g} to {task.scale[1]:g})"
+    return QUESTIONS[task.kind]
+
+
+def _answer(task: Task, typed: str) -> Answer | None:
+    """What was typed, if it is an answer to the task."""
+    if task.kind == "preference":
+        return Answer(PREFERENCES[typed]) if typed in PREFERENCES else None
+    if task.kind == "thumb":
+        label = THUMBS.get(typed)
+        return None if label is None else Answer("up" if label else "down")
+    score = _number(task, typed)
+    return None if score is None else Answer(score)
+
+
+def _number(task: Task, typed: str) -> float | None:
+    try:
+        number = float(typed)
+    except ValueError:
+        return None
+    lowest, highest = task.scale or (-LARGEST, LARGEST)
+    return number if in_range(number) and lowest <= number <= highest else None
+
+
+def _expected(task: Task, kind: str | None = None) -> str:
+    if (kind or task.kind) != "score":
+        return ""
+    within = f"within ±{LARGEST:g}" if task.scale is None else f"from {task.scale[0]:g} to {task.scale[1]:g}"
+    return f" A score is a number {within}."
 
 
 def readable(content: Content) -> str:
@@ -137,7 +156,3 @@ def readable(content: Content) -> str:
     if not isinstance(content, str):
         content = "\n".join(f"{message['role']}: {message['content']}" for message in content)
     return printable(content)
-
-
-def _key(shown: tuple[Queued, ...]) -> tuple[str, ...]:
-    return tuple(sorted(queued.id for queued in shown))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import cached_property
@@ -31,6 +32,40 @@ class Source:
     step: int | None = None
     sequence: int | None = None
     """Its place among the responses of the step."""
+    policy: str | None = None
+    """Who gave it, such as runs/a/best or reference: a win rate is of one such label over another."""
+    purpose: str | None = None
+    """What a run asked it for: training or evaluation."""
+
+
+REPEAT = 1
+"""Asked a second time with the sides swapped: says how far an annotator agrees with himself."""
+SECOND_LOOK = 2
+"""Asked again because annotators differ; what they said first stays."""
+
+
+@dataclass(frozen=True)
+class Details:
+    """How a judgement came about, and what was said besides the verdict."""
+
+    study: str | None = None
+    item: str | None = None
+    """The question it answers: an item of the study, or responses of the queue."""
+    seconds: float | None = None
+    """How long the annotator was active on it."""
+    chosen_first: bool | None = None
+    """Of a comparison: whether the chosen response was shown first (of a tie, the one that stands as chosen)."""
+    both_bad: bool = False
+    """Of a comparison: neither response is acceptable. Its preference is a tie."""
+    strength: int | None = None
+    """Of a comparison: 1 slightly better, 2 better, 3 much better. Not the margin, which is in units of the reward."""
+    axes: Mapping[str, float] | None = None
+    """Scores by the names of a study's axes."""
+    note: str | None = None
+    repetition: int = 0
+    """0: asked for the first time; REPEAT; SECOND_LOOK."""
+    gold: bool = False
+    """Whether the right answer was known beforehand."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +76,9 @@ class Record:
     id: str = field(default_factory=lambda: uuid4().hex)
     time: datetime = field(default_factory=now)
     source: Source = Source()
+    """Of the response; of a comparison, of the chosen one."""
+    rejected_source: Source = Source()
+    details: Details = Details()
 
     @property
     def kind(self) -> Kind:
@@ -77,13 +115,23 @@ class Record:
 
 
 @dataclass(frozen=True)
+class Wait:
+    """A live run stands still for a response."""
+
+    since: datetime
+    until: datetime
+
+
+@dataclass(frozen=True)
 class Queued:
-    """A response that waits to be judged."""
+    """A response that is to be judged."""
 
     content: Content
     response: str
     source: Source = Source()
     time: datetime = field(default_factory=now)
+    wait: Wait | None = None
+    """Set while a run waits for it."""
 
     @cached_property
     def id(self) -> str:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Literal
 
 from ppolm.data.examples import Judgement, Preference, Rating
-from ppolm.feedback.record import Record, digest
+from ppolm.feedback.record import REPEAT, Details, Record, digest
 
 Rule = Literal["all", "latest", "majority", "mean"]
 
@@ -32,10 +32,14 @@ def resolve(records: Iterable[Record], rule: Rule) -> list[Record]:
 
 
 def latest(records: Iterable[Record]) -> list[Record]:
-    """The newest judgement of each annotator on each item; all of the unnamed ones, whose annotators are unknown."""
+    """The newest judgement of each annotator on each item; all of the unnamed ones, whose annotators are unknown.
+
+    Repeats are not among them: they tell how sure an annotator is, and are no second word on the item.
+    """
     newest: dict[tuple[object, object], Record] = {}
     for record in sorted(records, key=_age):
-        newest[record.item, record.judge] = record
+        if record.details.repetition != REPEAT:
+            newest[record.item, record.judge] = record
     return sorted(newest.values(), key=_age)
 
 
@@ -72,10 +76,26 @@ def settle_by_mean(group: Sequence[Record]) -> Judgement | None:
 
 def mean_verdict(group: Sequence[Record]) -> float:
     """Σ c·v / Σ c over scores, or over thumbs as 1 and -1; the plain mean if nobody is confident at all."""
-    weight = sum(record.judgement.confidence for record in group)
-    if weight == 0:
-        return statistics.fmean(record.verdict for record in group)
-    return sum(record.judgement.confidence * record.verdict for record in group) / weight
+    return _weighted([record.verdict for record in group], group)
+
+
+def net_win_share(id_: str, comparisons: Sequence[Record]) -> float:
+    """z = Σ c·v / Σ c, with v = 1 where a response won, -1 where it lost or both were bad, 0 for a tie."""
+
+    def vote(record: Record) -> float:
+        if record.details.both_bad:
+            return -1.0
+        return 0.0 if record.verdict == 0 else 1.0 if record.response_ids[0] == id_ else -1.0
+
+    return _weighted([vote(record) for record in comparisons], comparisons)
+
+
+def _weighted(values: Sequence[float], group: Sequence[Record]) -> float:
+    """Σ c·v / Σ c by the confidence of each judgement; the plain mean if nobody is confident at all."""
+    confidence = [record.judgement.confidence for record in group]
+    if sum(confidence) == 0:
+        return statistics.fmean(values)
+    return sum(c * value for c, value in zip(confidence, values, strict=True)) / sum(confidence)
 
 
 def _settle(group: list[Record], settle: Callable[[Sequence[Record]], Judgement | None]) -> Record | None:
@@ -87,7 +107,16 @@ def _settle(group: list[Record], settle: Callable[[Sequence[Record]], Judgement 
         return None
     names = {record.judgement.annotator for record in group}
     judged = replace(judged, annotator=names.pop() if len(names) == 1 else None)
-    return replace(group[-1], judgement=judged, id=digest(sorted(record.id for record in group))[:32])
+    # A record with the same response in front, so that each response keeps its own source.
+    basis = next(record for record in reversed(group) if record.judgement.answers == judged.answers)
+    studies = {record.details.study for record in group}
+    return replace(
+        basis,
+        judgement=judged,
+        id=digest(sorted(record.id for record in group))[:32],
+        time=group[-1].time,
+        details=Details(study=studies.pop() if len(studies) == 1 else None),
+    )
 
 
 def _age(record: Record) -> tuple[object, str]:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, Table, delete, func, select
+from sqlalchemy import Connection, Select, Table, and_, delete, func, or_, select, union, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from ppolm.config.secrets import VARIABLE, is_url
 from ppolm.data.examples import LARGEST, in_range
 from ppolm.errors import FeedbackError
 from ppolm.feedback.connection import open_engine
-from ppolm.feedback.record import Kind, Queued, Record
-from ppolm.feedback.table_rows import answer_row, judgement_row, queued_of, record_of, response_rows
+from ppolm.feedback.item_counts import recount
+from ppolm.feedback.record import Kind, Queued, Record, Source, now
+from ppolm.feedback.table_rows import answer_row, judgement_row, queued_of, record_of, response_rows, source_row
 from ppolm.feedback.tables import judgements, prompts, queue, responses
 from ppolm.feedback.transactions import shown, transact
 from ppolm.messages import brief
@@ -22,8 +24,11 @@ CHUNK = 500
 """Ids per query: databases bound the number of parameters."""
 VERDICTS = ("scores", "thumbs")
 """Kinds that say something about one response by itself."""
-NOT_CONTENT = frozenset({"time", "run", "step", "sequence"})
-"""Columns that may differ when the same judgement comes again."""
+CONTENT = (
+    *("kind", "response_id", "rejected_id", "score", "label", "tie", "margin", "confidence", "annotator"),
+    *("both_bad", "strength", "axes"),
+)
+"""Columns that say what was judged, by whom and how; the others may differ when the same judgement comes again."""
 rejected = responses.alias("rejected")
 
 
@@ -36,37 +41,61 @@ class FeedbackStore:
         self.name = place if is_url(place) and VARIABLE.search(place) else shown(self.engine.url)
         """Path, or URL without its password: with the name of the variable that holds it, or with asterisks."""
 
+        self._held: sqlite3.Connection | None = None
+
+    def hold(self) -> None:
+        """For a program that serves many: SQLite tidies up its log when the last connection closes, so keep one."""
+        if self.engine.dialect.name == "sqlite" and self._held is None:
+            self._held = sqlite3.connect(str(self.engine.url.database), check_same_thread=False)
+            self._held.execute("SELECT version FROM feedback_schema").fetchall()
+
     def close(self) -> None:
         """Let go of open connections."""
         self.engine.dispose()
+        if self._held is not None:
+            self._held.close()
+            self._held = None
 
     def add(self, records: Sequence[Record]) -> int:
         """Store judgements, all or none; those whose id is there already are left as they are. How many are new."""
         for record in records:
             _check_numbers(record)
             _check_name(record.judgement.annotator, "an annotator")
-            _check_name(record.source.run, "a run")
+            check_source(record.source)
+            check_source(record.rejected_source)
+            for name in (record.details.study, record.details.item):
+                _check_name(name, "a study's item")
         rows = {record.id: judgement_row(record) for record in records}
         answers = {answer["id"]: answer for record in records for answer in response_rows(record)}
 
         def work(connection: Connection) -> int:
             known = {row["id"]: row for row in _find(connection, select(judgements), judgements.c.id, rows)}
             for id_, row in known.items():
-                if any(row[name] != value for name, value in rows[id_].items() if name not in NOT_CONTENT):
+                if any(row[name] != rows[id_][name] for name in CONTENT):
                     raise FeedbackError(
                         f"Judgement {id_} is already in {self.name} and says something else there. Remove its "
                         "judgement_id, so that it counts as a new judgement."
                     )
-            _insert_answers(connection, answers)
+            insert_answers(connection, answers)
             new = {id_: row for id_, row in rows.items() if id_ not in known}
-            _insert(connection, judgements, new)
+            insert_new(connection, judgements, new)
+            recount(connection, [row["item"] for row in new.values()])
             return len(new)
 
         return transact(self.engine, work, write=True) if rows else 0
 
     def remove(self, record: Record) -> None:
         """Take a judgement back; a response that waited for it waits again."""
-        transact(self.engine, lambda c: c.execute(delete(judgements).where(judgements.c.id == record.id)), write=True)
+        self.remove_id(record.id, record.details.item)
+
+    def remove_id(self, id_: str, item: str | None) -> None:
+        """The same by the id of the judgement and the item that it was about."""
+
+        def work(connection: Connection) -> None:
+            connection.execute(delete(judgements).where(judgements.c.id == id_))
+            recount(connection, [item])
+
+        transact(self.engine, work, write=True)
 
     def records(self, kind: Kind | None = None) -> list[Record]:
         """All judgements, or those of one kind, the oldest first."""
@@ -76,23 +105,32 @@ class FeedbackStore:
         rows = transact(self.engine, lambda connection: connection.execute(query).mappings().all())
         return [record_of(row) for row in rows]
 
-    def compared_by(self, annotator: str) -> set[tuple[str, ...]]:
-        """The pairs of responses, by their sorted ids, that an annotator has compared."""
-        query = select(judgements.c.response_id, judgements.c.rejected_id).where(
-            judgements.c.kind == "preferences", judgements.c.annotator == annotator
-        )
-        rows = transact(self.engine, lambda connection: connection.execute(query).all())
-        return {tuple(sorted(str(id_) for id_ in row)) for row in rows}
-
     def verdicts(self, response_ids: Iterable[str]) -> dict[str, list[Record]]:
-        """Scores and thumbs of each of these responses that has any."""
-        query = _select_records().where(judgements.c.kind.in_(VERDICTS))
+        """All judgements of each of these responses that has any: scores, thumbs, and comparisons with others."""
         wanted = dict.fromkeys(response_ids)
-        rows = transact(self.engine, lambda c: list(_find(c, query, judgements.c.response_id, wanted)))
-        found: dict[str, list[Record]] = {}
-        for row in rows:
-            found.setdefault(row["response_id"], []).append(record_of(row))
-        return found
+
+        def work(connection: Connection) -> dict[str, list[Record]]:
+            found: dict[str, dict[str, Record]] = {}
+            for column in (judgements.c.response_id, judgements.c.rejected_id):
+                for row in _find(connection, _select_records(), column, wanted):
+                    found.setdefault(row[column.name], {})[row["id"]] = record_of(row)
+            return {id_: list(records.values()) for id_, records in found.items()}
+
+        return transact(self.engine, work)
+
+    def judged(self, response_ids: Iterable[str]) -> set[str]:
+        """Those of these responses that have any judgement: a short question, to be asked often."""
+        wanted = list(dict.fromkeys(response_ids))
+
+        def work(connection: Connection) -> set[str]:
+            found: set[str] = set()
+            for start in range(0, len(wanted), CHUNK):
+                part = wanted[start : start + CHUNK]
+                columns = (judgements.c.response_id, judgements.c.rejected_id)
+                found.update(connection.execute(union(*(select(c).where(c.in_(part)) for c in columns))).scalars())
+            return found
+
+        return transact(self.engine, work)
 
     def score_scale(self) -> tuple[float, float]:
         """Mean and deviation of all stored scores; 0 and 1 where there are none, deviation 1 where all are equal."""
@@ -108,33 +146,73 @@ class FeedbackStore:
         return transact(self.engine, work)
 
     def ask(self, items: Sequence[Queued]) -> None:
-        """Queue responses for judging; one that was asked for before keeps its place."""
-        rows = {item.id: {"response_id": item.id, "time": item.time, **vars(item.source)} for item in reversed(items)}
+        """Queue responses for judging; one that was asked for before keeps its place.
+
+        A response that a run waits for now carries that run's name and step, whoever asked for it before.
+        """
+        rows = {item.id: {"response_id": item.id, "time": item.time, **_asked_row(item)} for item in reversed(items)}
         answers = {item.id: answer_row(item.content, item.response) for item in items}
         for item in items:
-            _check_name(item.source.run, "a run")
+            check_source(item.source)
 
         def work(connection: Connection) -> None:
-            _insert_answers(connection, answers)
-            _insert(connection, queue, rows)
+            insert_answers(connection, answers)
+            insert_new(connection, queue, rows)
+            for item in reversed(items):
+                if item.wait is not None:
+                    row = update(queue).where(queue.c.response_id == item.id)
+                    connection.execute(row.values(**_asked_row(item)))
 
         if rows:
             transact(self.engine, work, write=True)
 
-    def waiting(self) -> list[Queued]:
-        """Responses that were asked for and have neither score nor thumb, in the order of asking."""
-        judged = select(judgements.c.id).where(
-            judgements.c.response_id == queue.c.response_id, judgements.c.kind.in_(VERDICTS)
-        )
+    def stop_waiting(self, response_ids: Iterable[str], run: str | None) -> None:
+        """A run no longer waits for these responses; what another run waits for stays."""
+        wanted = list(dict.fromkeys(response_ids))
+
+        def work(connection: Connection) -> None:
+            for start in range(0, len(wanted), CHUNK):
+                mine = and_(
+                    queue.c.response_id.in_(wanted[start : start + CHUNK]), queue.c.run.is_not_distinct_from(run)
+                )
+                connection.execute(update(queue).where(mine).values(waits_since=None, waits_until=None))
+
+        if wanted:
+            transact(self.engine, work, write=True)
+
+    def waiting(self, live: bool = False, run: str | None = None) -> list[Queued]:
+        """Responses that were asked for and have no judgement, in the order of asking.
+
+        With ``live`` only those that a run waits for at this moment; with ``run`` only those of one run.
+        """
         query = (
             select(queue, prompts.c.content, responses.c.text)
             .join(responses, responses.c.id == queue.c.response_id)
             .join(prompts, prompts.c.id == responses.c.prompt_id)
-            .where(~judged.exists())
+            .where(~is_judged(queue.c.response_id))
             .order_by(queue.c.time, queue.c.sequence, queue.c.response_id)
         )
+        if live:
+            query = query.where(queue.c.waits_until > now())
+        if run is not None:
+            query = query.where(queue.c.run == run)
         rows = transact(self.engine, lambda connection: connection.execute(query).mappings().all())
         return [queued_of(row) for row in rows]
+
+
+def is_judged(response: Any, kinds: Sequence[str] = ()) -> Any:
+    """Whether there is a judgement of a response, or one of some kinds."""
+    about = [
+        select(judgements.c.id).where(column == response, *([judgements.c.kind.in_(kinds)] if kinds else []))
+        for column in (judgements.c.response_id, judgements.c.rejected_id)
+    ]
+    return or_(about[0].exists(), about[1].exists()) if not kinds or "preferences" in kinds else about[0].exists()
+
+
+def _asked_row(item: Queued) -> dict[str, Any]:
+    wait = item.wait
+    times = {"waits_since": wait.since, "waits_until": wait.until} if wait else {}
+    return {**source_row(item.source), **times}
 
 
 def _check_numbers(record: Record) -> None:
@@ -143,6 +221,13 @@ def _check_numbers(record: Record) -> None:
         number = getattr(record.judgement, name, 0.0)
         if not in_range(number):
             raise FeedbackError(f"The {name} {brief(number)} cannot be stored: expected a number within ±{LARGEST:g}.")
+
+
+def check_source(source: Source) -> None:
+    """Raise if a name in it cannot be stored."""
+    _check_name(source.run, "a run")
+    _check_name(source.policy, "a policy")
+    _check_name(source.purpose, "a purpose")
 
 
 def _check_name(value: str | None, what: str) -> None:
@@ -167,7 +252,7 @@ def _find(connection: Connection, query: Select[Any], column: Any, ids: Mapping[
         yield from connection.execute(query.where(column.in_(wanted[start : start + CHUNK]))).mappings()
 
 
-def _insert(connection: Connection, table: Table, rows: Mapping[str, Mapping[str, Any]]) -> None:
+def insert_new(connection: Connection, table: Table, rows: Mapping[str, Mapping[str, Any]]) -> None:
     """Insert rows by primary key, except those that are there. Sorted, so that two writers never wait in a circle."""
     if rows:
         dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
@@ -175,9 +260,9 @@ def _insert(connection: Connection, table: Table, rows: Mapping[str, Mapping[str
         connection.execute(statement, [dict(rows[key]) for key in sorted(rows)])
 
 
-def _insert_answers(connection: Connection, answers: Mapping[str, Mapping[str, Any]]) -> None:
+def insert_answers(connection: Connection, answers: Mapping[str, Mapping[str, Any]]) -> None:
     """Responses, after the prompts that they refer to."""
     asked = {row["prompt_id"]: {"id": row["prompt_id"], "content": row["content"]} for row in answers.values()}
-    _insert(connection, prompts, asked)
+    insert_new(connection, prompts, asked)
     columns = ("id", "prompt_id", "text")
-    _insert(connection, responses, {id_: {name: row[name] for name in columns} for id_, row in answers.items()})
+    insert_new(connection, responses, {id_: {name: row[name] for name in columns} for id_, row in answers.items()})

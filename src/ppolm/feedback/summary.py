@@ -54,16 +54,17 @@ def summarise(records: Sequence[Record]) -> dict[Kind, KindSummary]:
 
 
 def _summarise(records: list[Record], kind: Kind) -> KindSummary:
-    said = Counter((record.item, record.judge, record.verdict) for record in records)
+    asked_once = [record for record in records if not record.details.repetition]
+    said = Counter((record.item, record.judge, record.verdict) for record in asked_once)
     opinions = Counter((item, judge) for item, judge, _ in said)
-    newest = latest(records)
+    newest = latest(asked_once)
     groups = by_item(newest)
     shared = [[record.verdict for record in group] for group in groups if len(group) > 1]
     enough = len(shared) >= MIN_OVERLAP
     return KindSummary(
         judgements=len(records),
         items=len(groups),
-        duplicates=len(records) - len(said),
+        duplicates=len(asked_once) - len(said),
         changed=len({item for (item, _), count in opinions.items() if count > 1}),
         conflicts=sum(len(set(verdicts)) > 1 for verdicts in shared),
         annotators=dict(sorted(Counter(record.judgement.annotator or "" for record in records).items())),

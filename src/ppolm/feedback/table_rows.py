@@ -7,7 +7,17 @@ from typing import Any
 from ppolm.data.examples import Judgement, Preference, Rating, Thumb, in_range
 from ppolm.data.prompts import Prompt
 from ppolm.errors import FeedbackError
-from ppolm.feedback.record import Content, Queued, Record, Source, plain_content, prompt_id, response_id
+from ppolm.feedback.record import (
+    Content,
+    Details,
+    Queued,
+    Record,
+    Source,
+    Wait,
+    plain_content,
+    prompt_id,
+    response_id,
+)
 from ppolm.feedback.tables import DAMAGED
 from ppolm.messages import brief
 
@@ -38,8 +48,22 @@ def judgement_row(record: Record) -> dict[str, Any]:
         "confidence": float(judged.confidence),
         "annotator": judged.annotator,
         "time": record.time,
-        **vars(record.source),
+        **source_row(record.source),
+        **source_row(record.rejected_source, "rejected_"),
+        **_details_row(record.details),
     }
+
+
+def source_row(source: Source, prefix: str = "") -> dict[str, Any]:
+    """Where a response came from, as its columns have it."""
+    return {prefix + name: value for name, value in vars(source).items()}
+
+
+def _details_row(details: Details) -> dict[str, Any]:
+    """NULL says no, as in the rows of an older store."""
+    row = dict(vars(details))
+    axes = None if not details.axes else {name: float(score) for name, score in details.axes.items()}
+    return row | {"axes": axes} | {name: row[name] or None for name in ("both_bad", "repetition", "gold")}
 
 
 def record_of(row: Any) -> Record:
@@ -50,7 +74,16 @@ def record_of(row: Any) -> Record:
     numbers = all(_is_number(row[name]) for name in (*said, "confidence"))
     if not (_is_content(judgement.prompt.content) and all(isinstance(text, str) for text in texts) and numbers):
         raise FeedbackError(f"{DAMAGED} (judgement {brief(row['id'])} lacks what its kind needs).")
-    return Record(judgement, row["id"], row["time"], source_of(row))
+    return Record(judgement, row["id"], row["time"], source_of(row), source_of(row, "rejected_"), _details_of(row))
+
+
+def _details_of(row: Any) -> Details:
+    said = {name: row[name] for name in Details.__dataclass_fields__}
+    axes = said["axes"]
+    if axes is not None and not (isinstance(axes, dict) and all(_is_number(score) for score in axes.values())):
+        raise FeedbackError(f"{DAMAGED} (the axes of judgement {brief(row['id'])} are {brief(axes)}).")
+    flags = {"both_bad": bool(row["both_bad"]), "gold": bool(row["gold"]), "repetition": row["repetition"] or 0}
+    return Details(**{**said, **flags})
 
 
 def _is_content(content: Any) -> bool:
@@ -67,7 +100,13 @@ def queued_of(row: Any) -> Queued:
     """A response that waits, as it was stored."""
     if not _is_content(row["content"]) or not isinstance(row["text"], str):
         raise FeedbackError(f"{DAMAGED} (response {brief(row['response_id'])} in the queue has no text).")
-    return Queued(row["content"], row["text"], source_of(row), row["time"])
+    return Queued(row["content"], row["text"], source_of(row), row["time"], wait_of(row))
+
+
+def wait_of(row: Any) -> Wait | None:
+    """Since when and until when a run waits, if one does."""
+    since, until = row["waits_since"], row["waits_until"]
+    return None if since is None or until is None else Wait(since, until)
 
 
 def _judgement(row: Any) -> Judgement:
@@ -79,6 +118,6 @@ def _judgement(row: Any) -> Judgement:
     return Thumb(prompt, row["text"], row["label"], **judge)
 
 
-def source_of(row: Any) -> Source:
+def source_of(row: Any, prefix: str = "") -> Source:
     """Where a row's response came from."""
-    return Source(row["run"], row["step"], row["sequence"])
+    return Source(**{name: row[prefix + name] for name in Source.__dataclass_fields__})

@@ -18,6 +18,7 @@ from ppolm.ppo_trainer.value_adder import ValueAdder
 from ppolm.reward_kl import KLDivergence, RewardAdjuster
 from ppolm.reward_kl.kl_controller import KLController
 from ppolm.rewards.build import build_reward, build_rewards
+from ppolm.rewards.occasion import Occasion
 from ppolm.rollout.generator import Generator
 from ppolm.rollout.sampling import Sampling
 from ppolm.token_attribution.token_attribution import TokenAttributor
@@ -33,6 +34,8 @@ class DefaultComponents:
     models: Models
     own_rewards: Any = None
     """Rewards of the user's own, by name, in place of the configured ones."""
+    occasion: Occasion | None = None
+    """Where the trainer says what is being scored."""
 
     def generator(self) -> Generator:
         """Samples from the policy itself."""
@@ -66,7 +69,7 @@ class DefaultComponents:
                 "reward function."
             )
         return RewardComputer(
-            build_rewards(config, models.ensemble or models.reward, self.own_rewards),
+            build_rewards(config, models.ensemble or models.reward, self.own_rewards, self.occasion),
             config.reward_weights,
             config.normalize_rewards,
             config.missing_eos_penalty,
@@ -79,7 +82,7 @@ class DefaultComponents:
         config, models = self.config, self.models
         if config.judge is None:
             return None
-        reward = build_reward(config.judge, config, models.ensemble or models.reward)
+        reward = build_reward(config.judge, config, models.ensemble or models.reward, self.occasion)
         return RewardComputer({config.judge: reward}, on_error=config.on_reward_error)
 
     def reward_adjuster(self) -> RewardAdjuster:

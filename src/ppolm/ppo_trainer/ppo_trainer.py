@@ -35,6 +35,7 @@ from ppolm.ppo_trainer.value_adder import ValueAdder
 from ppolm.reward_kl import KLDivergence, RewardAdjuster
 from ppolm.reward_kl.kl_controller import KLController
 from ppolm.rewards.build import named_rewards
+from ppolm.rewards.occasion import Occasion
 from ppolm.rewards.protocol import failed_scores
 from ppolm.rollout.generator import Generator
 from ppolm.runs.results import TrainingResults
@@ -79,7 +80,9 @@ class PPOTrainer:
         self.models = models = models or setup_models(config)
         # The precision that is really used is stored with the run, not just that it was left open.
         self.config = config = dataclasses.replace(config, dtype=models.setup.precision["weights"])
-        made = DefaultComponents(config, models, own)
+        self.occasion = Occasion(config.run_name)
+        """What responses are scored for at the moment."""
+        made = DefaultComponents(config, models, own, self.occasion)
         # An attribute has the type of our own component; another one need only do what its protocol says. An empty
         # buffer is false, and still the one to use.
         self.generator = cast(Generator, made.generator() if generator is None else generator)
@@ -112,12 +115,13 @@ class PPOTrainer:
     @cached_property
     def judge(self) -> Rewarder | None:
         """The reward that evaluations measure and training never sees; made when the first evaluation asks for it."""
-        return DefaultComponents(self.config, self.models).judge()
+        return DefaultComponents(self.config, self.models, occasion=self.occasion).judge()
 
     def ppo_step(self, prompts: Sequence[Any]) -> dict[str, Any]:
         """One complete PPO step: roll out, score, estimate advantages, update both models."""
         prompts, clock = as_prompts(prompts), Stopwatch()
         self.model_trainer.set_step(self.step, self.total_steps)
+        self.occasion.begin("training", self.step + 1)
         with clock("generate"):
             sa_pairs, texts = self.sequence_generator.generate_sequences(prompts)
         with clock("reward"):

@@ -69,6 +69,7 @@ class RunComparison:
         if judge:  # this is an evaluation, even of a run that made none
             asked |= {"judge": judge, "eval_every": max(1, self.config.eval_every)}
         self.trainer = PPOTrainer(self.config.changed(**asked))
+        self.trainer.occasion.run = run.resolve().name
         load_scale_state(self.trainer, read_state(state))
 
     def compare(

@@ -12,6 +12,7 @@ from ppolm.models import RewardEnsemble, RewardModel
 from ppolm.reward_kl.reward_adjuster import Score
 from ppolm.rewards.function_reward import FunctionReward, load_function
 from ppolm.rewards.http_reward import HTTPReward
+from ppolm.rewards.occasion import Occasion
 from ppolm.rewards.protocol import Reward
 
 
@@ -32,13 +33,16 @@ def named_rewards(own: Any) -> dict[str, Any]:
 
 
 def build_rewards(
-    config: PPOConfig, reward_model: RewardModel | RewardEnsemble | None, own: Mapping[str, Any] | None = None
+    config: PPOConfig,
+    reward_model: RewardModel | RewardEnsemble | None,
+    own: Mapping[str, Any] | None = None,
+    occasion: Occasion | None = None,
 ) -> dict[str, Reward]:
     """The user's own rewards if there are any, else the configured ones, by name."""
     if own is not None:
         return {name: FunctionReward(function, name, config.reward_timeout) for name, function in own.items()}
     return {
-        label: build_reward(name, config, reward_model)
+        label: build_reward(name, config, reward_model, occasion)
         for label, name in zip(labels(config.reward), config.reward, strict=True)
     }
 
@@ -49,15 +53,23 @@ def labels(names: Sequence[str]) -> list[str]:
     return [label if short.count(label) == 1 else name for label, name in zip(short, names, strict=True)]
 
 
-def build_reward(name: str, config: PPOConfig, reward_model: RewardModel | RewardEnsemble | None) -> Reward:
-    """One reward: model, human, gold, http(s)://..., module:function or path/file.py:function."""
+def build_reward(
+    name: str,
+    config: PPOConfig,
+    reward_model: RewardModel | RewardEnsemble | None,
+    occasion: Occasion | None = None,
+) -> Reward:
+    """One reward: model, human, gold, http(s)://..., module:function or path/file.py:function.
+
+    ``occasion`` is where the caller says what is being scored, for people who are asked about it.
+    """
     if name == "model":
         if reward_model is None:
             raise RewardError("Reward 'model' is asked for, but no reward model was set up.")
         refuse_long_responses(config.max_new_tokens, reward_model)
         return ModelReward(reward_model)
     if name == "human":
-        return build_human_reward(config, reward_model)
+        return build_human_reward(config, reward_model, occasion or Occasion(config.run_name))
     if name == "gold":
         return FunctionReward(gold_reward, name, config.reward_timeout)
     if name.startswith(("http://", "https://")):
@@ -84,7 +96,9 @@ def refuse_long_responses(max_new_tokens: int, reward_model: RewardModel | Rewar
             )
 
 
-def build_human_reward(config: PPOConfig, reward_model: RewardModel | RewardEnsemble | None) -> Reward:
+def build_human_reward(
+    config: PPOConfig, reward_model: RewardModel | RewardEnsemble | None, occasion: Occasion
+) -> Reward:
     """Scores of people from the feedback store, and the reward model where they give none in time."""
     from ppolm.feedback.store import FeedbackStore  # SQLAlchemy is imported only where it is used
     from ppolm.rewards.human_reward import HumanReward
@@ -92,7 +106,7 @@ def build_human_reward(config: PPOConfig, reward_model: RewardModel | RewardEnse
     model = None
     if config.human_fallback == "model":
         model = build_reward("model", config, reward_model)
-    return HumanReward(FeedbackStore(config.feedback_store), config.human_timeout, model, config.run_name)
+    return HumanReward(FeedbackStore(config.feedback_store), config.human_timeout, model, occasion)
 
 
 class ModelReward:

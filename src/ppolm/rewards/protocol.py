@@ -20,7 +20,9 @@ WITHIN = f"a number within ±{LARGEST:g}"
 class Reward(Protocol):
     """Scores responses: one number each, or one number for each token of each."""
 
-    def __call__(self, prompts: Sequence[Any], responses: Sequence[str], **columns: Sequence[Any]) -> Sequence[Score]:
+    def __call__(
+        self, prompts: Sequence[Any], responses: Sequence[str], **columns: Sequence[Any]
+    ) -> Sequence[Score | RewardError]:
         """``columns`` are the extra columns of the data rows, one value per response."""
 
 
@@ -91,6 +93,8 @@ def _checked(raw: Any, name: str, prompts: Sequence[Any], responses: Sequence[st
 
 
 def _checked_score(raw: Any, prompt: Any, response: str, name: str) -> Score | RewardError:
+    if isinstance(raw, RewardError):  # a reward of ours that has asked for this one, and must not ask again
+        return raw
     raw = _plain(raw)
     values = [_plain(value) for value in raw] if isinstance(raw, (list, tuple)) else [raw]
     for value in values:

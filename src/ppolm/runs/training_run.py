@@ -78,6 +78,7 @@ class TrainingRun:
         claim: Claim,
     ) -> None:
         self.trainer, self.config, self.claim = trainer, trainer.config, claim
+        trainer.occasion.run = claim.folder.name
         self.stopping = Stopping()
         self.saved: tuple[int, int] | None = None
         """Step and number of evaluations of the last checkpoint."""

@@ -1,0 +1,142 @@
+"""Which queued responses an annotator is asked about next: what a live run waits for first."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from itertools import combinations
+from typing import Any
+
+from sqlalchemy import Connection, Select, and_, case, func, or_, select
+
+from ppolm.feedback.record import now
+from ppolm.feedback.store import VERDICTS, is_judged
+from ppolm.feedback.study import Ask
+from ppolm.feedback.table_rows import source_of, wait_of
+from ppolm.feedback.tables import judgements, prompts, queue, responses, skips
+from ppolm.feedback.task import Question, Side
+
+LOOK = 2000
+"""Queued responses that are looked at for the next question: the oldest that are open."""
+CHUNK = 500
+BETWEEN = "."
+"""Stands between the two ids of a pair."""
+
+
+class QueueQuestions:
+    """The questions about queued responses, of all runs or of one, to one annotator."""
+
+    def __init__(self, kind: Ask, annotator: str, run: str | None = None) -> None:
+        self.kind, self.annotator, self.run = kind, annotator, run
+
+    def plan(self, connection: Connection, count: int, excluded: list[Question], live: bool | None) -> list[Question]:
+        """The next questions, when ``excluded`` are already before the annotator.
+
+        ``live``: only what a run waits for; False: only what none waits for; None: both.
+        """
+        found: list[Question] = []
+        taken = {question.key for question in excluded}
+        for key in self.keys(connection, live):
+            if len(found) == count:
+                break
+            question = self.find(connection, key) if key not in taken else None
+            if question is not None:
+                found.append(question)
+        return found
+
+    def keys(self, connection: Connection, live: bool | None) -> list[str]:
+        """Everything that is open, in the order in which it is asked."""
+        rows = connection.execute(self._open(live)).mappings().all()
+        keys = self._pairs(connection, rows) if self.kind == "preference" else [row["response_id"] for row in rows]
+        skipped = select(skips.c.item).where(self.asked_in(skips))
+        passed = set(connection.execute(skipped).scalars())
+        return [key for key in keys if key not in passed]
+
+    def find(self, connection: Connection, key: str) -> Question | None:
+        """The question about one response, or two, if they are in the queue."""
+        ids = key.split(BETWEEN)
+        if len(ids) != (2 if self.kind == "preference" else 1):
+            return None
+        query = (
+            select(queue, responses.c.text, responses.c.prompt_id, prompts.c.content)
+            .add_columns(case((is_judged(queue.c.response_id), 1), else_=0).label("released"))
+            .join(responses, responses.c.id == queue.c.response_id)
+            .join(prompts, prompts.c.id == responses.c.prompt_id)
+            .where(queue.c.response_id.in_(ids))
+        )
+        if self.run is not None:
+            query = query.where(queue.c.run == self.run)
+        rows = {row["response_id"]: row for row in connection.execute(query).mappings()}
+        if set(ids) != set(rows) or len({row["prompt_id"] for row in rows.values()}) > 1:
+            return None
+        ordered = [rows[id_] for id_ in ids]
+        sides = tuple(Side(row["response_id"], row["text"], source_of(row)) for row in ordered)
+        waits = [wait for row in ordered if not row["released"] and (wait := wait_of(row)) is not None]
+        first = min(waits, key=lambda wait: wait.since, default=None)
+        return Question(key, self.kind, ordered[0]["content"], sides, wait=first)
+
+    def asked_in(self, table: Any) -> Any:
+        """The rows of judgements or skips that answer these questions."""
+        kinds = (self.kind, f"{self.kind}s")  # judgements name their kind in the plural
+        mine = and_(table.c.annotator == self.annotator, table.c.study.is_(None), table.c.kind.in_(kinds))
+        return and_(mine, table.c.item.is_not(None), *([] if self.run is None else [table.c.run == self.run]))
+
+    def waiting(self, connection: Connection) -> int:
+        """How many responses a run waits for at this moment."""
+        query = select(func.count()).select_from(queue).where(_live(now()), ~is_judged(queue.c.response_id))
+        if self.run is not None:
+            query = query.where(queue.c.run == self.run)
+        return int(connection.execute(query).scalar_one())
+
+    def _open(self, live: bool | None) -> Select[Any]:
+        """Responses without a verdict of their own; of those that were only compared, other pairs may be asked."""
+        time, released = now(), is_judged(queue.c.response_id)
+        open_ = ~is_judged(queue.c.response_id, VERDICTS) if self.kind == "preference" else ~released
+        waits = case((_live(time), queue.c.waits_since), else_=None)
+        query = (
+            select(queue.c.response_id, responses.c.prompt_id, waits.label("waits_since"), queue.c.time)
+            .add_columns(case((released, 1), else_=0).label("released"))
+            .join(responses, responses.c.id == queue.c.response_id)
+            .where(open_)
+            .order_by(waits.is_(None), waits, queue.c.time, queue.c.sequence, queue.c.response_id)
+            .limit(LOOK)
+        )
+        if live is not None:
+            query = query.where(
+                _live(time) if live else or_(queue.c.waits_until.is_(None), queue.c.waits_until <= time)
+            )
+        return query if self.run is None else query.where(queue.c.run == self.run)
+
+    def _pairs(self, connection: Connection, rows: Any) -> list[str]:
+        """Pairs of responses to one prompt that this annotator has not compared.
+
+        First those that release most: both responses without a judgement, then one of them, then the rest.
+        """
+        groups: dict[str, list[Any]] = {}
+        for row in rows:
+            groups.setdefault(row["prompt_id"], []).append(row)
+        pairs = [pair for group in groups.values() for pair in combinations(group, 2)]
+        compared = self._compared(connection, sorted({row["response_id"] for pair in pairs for row in pair}))
+        keys = {}
+        for number, pair in enumerate(pairs):
+            ids = sorted(row["response_id"] for row in pair)
+            if tuple(ids) not in compared:
+                keys[BETWEEN.join(ids)] = (sum(row["released"] for row in pair), number)
+        # Oldest wait first, which is the order of the rows; within it what releases most.
+        return sorted(keys, key=lambda key: (keys[key][0] == 2, keys[key][0], keys[key][1]))
+
+    def _compared(self, connection: Connection, ids: list[str]) -> set[tuple[str, ...]]:
+        """The pairs among these responses that this annotator has compared."""
+        found: set[tuple[str, ...]] = set()
+        for start in range(0, len(ids), CHUNK):
+            query = select(judgements.c.response_id, judgements.c.rejected_id).where(
+                judgements.c.response_id.in_(ids[start : start + CHUNK]),
+                judgements.c.kind == "preferences",
+                judgements.c.annotator == self.annotator,
+            )
+            found.update(tuple(sorted(row)) for row in connection.execute(query))
+        return found
+
+
+def _live(time: datetime) -> Any:
+    """Whether a run waits for a response."""
+    return queue.c.waits_until > time
