@@ -34,6 +34,7 @@ class Page:
 
 PAGES = (
     Page("/", "runs", "Runs", in_menu=True),
+    Page("/judge", "judge", "Judge", in_menu=True, for_annotators=True),
     Page("/compare", "compare", "Compare runs"),
     Page("/run/{run}", "run", "Run"),
 )

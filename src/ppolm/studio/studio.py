@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
+from ppolm.studio.feedback_access import FeedbackAccess
 from ppolm.studio.visitors import Keys
+from ppolm.studio.waiting import WaitingRuns
 from ppolm.studio.workspace import Workspace
 
 
@@ -19,3 +22,13 @@ class Studio:
     port: int = 0
     host: str = "127.0.0.1"
     """The address it listens on. On another than this machine's own, annotators may come, who only judge."""
+
+    @cached_property
+    def feedback(self) -> FeedbackAccess:
+        """The feedback store, opened when it is first needed."""
+        return FeedbackAccess(self.store)
+
+    @cached_property
+    def waiting(self) -> WaitingRuns:
+        """The live runs that wait for people."""
+        return WaitingRuns(self.feedback)
