@@ -7,7 +7,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,6 +24,14 @@ from ppolm.studio.workspace import Workspace
 
 CHROMIUM = Path("/usr/bin/chromium")
 BROWSER_FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+
+
+def wait_until(page: Any, holds: Callable[[], bool], seconds: float = 20) -> None:
+    """Let a page work until something holds. (Playwright's own wait evaluates text, which our policy forbids.)"""
+    until = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < until, f"it did not come true within {seconds} s"
+        page.wait_for_timeout(100)
 
 
 @dataclass(frozen=True)
@@ -116,7 +124,7 @@ def serving(*folders: Path, store: str | Path = "feedback.db", keys: Keys | None
     listener = listen("127.0.0.1", 0)
     studio = Studio(Workspace(list(folders)), store=str(store), keys=keys or Keys())
     studio = replace(studio, port=listener.getsockname()[1])
-    server = uvicorn.Server(uvicorn.Config(make_app(studio), log_level="warning", timeout_graceful_shutdown=1))
+    server = uvicorn.Server(uvicorn.Config(make_app(studio), log_level="warning", timeout_graceful_shutdown=2))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     until = time.monotonic() + 20
@@ -125,5 +133,6 @@ def serving(*folders: Path, store: str | Path = "feedback.db", keys: Keys | None
     try:
         yield Served(studio)
     finally:
+        studio.closing.set()
         server.should_exit = True
         thread.join(20)

@@ -16,7 +16,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from ppolm.studio.answers import NotFoundError, problem, sentence
+from ppolm.studio.answers import NotFoundError, sentence
+from ppolm.studio.gate import Receive, Scope, Send, problem
 from ppolm.studio.studio import Studio
 
 LOOK_SECONDS = 0.5
@@ -48,26 +49,42 @@ class Streams:
 
     async def listen(self, run_id: str) -> AsyncIterator[str]:
         """Events, until the page goes away."""
-        self.open += 1
+        seen, quiet = await run_in_threadpool(self.mark, run_id), 0.0
+        yield "retry: 3000\n: listening\n\n"
+        while not self.studio.closing.is_set():
+            await anyio.sleep(LOOK_SECONDS)
+            quiet += LOOK_SECONDS
+            try:
+                now = await run_in_threadpool(self.mark, run_id)
+            except NotFoundError:  # the run was moved or removed
+                yield event({"run": run_id, "gone": True})
+                return
+            if now != seen:
+                seen, quiet = now, 0.0
+                yield event({"run": run_id})
+            elif quiet >= PING_SECONDS:
+                quiet = 0.0
+                yield ": still here\n\n"
+
+
+class Stream(StreamingResponse):
+    """The events of one page; it counts as open from its first byte until the page is gone, however it goes."""
+
+    def __init__(self, streams: Streams, run_id: str) -> None:
+        super().__init__(streams.listen(run_id), media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+        self.streams = streams
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send them, unless too many pages are open already."""
+        if self.streams.open >= MOST_STREAMS:
+            refusal = problem(503, f"More than {MOST_STREAMS} pages are open. This one looks for news by itself.")
+            await refusal(scope, receive, send)
+            return
+        self.streams.open += 1
         try:
-            seen, quiet = await run_in_threadpool(self.mark, run_id), 0.0
-            yield "retry: 3000\n: listening\n\n"
-            while True:
-                await anyio.sleep(LOOK_SECONDS)
-                quiet += LOOK_SECONDS
-                try:
-                    now = await run_in_threadpool(self.mark, run_id)
-                except NotFoundError:  # the run was moved or removed
-                    yield event({"run": run_id, "gone": True})
-                    return
-                if now != seen:
-                    seen, quiet = now, 0.0
-                    yield event({"run": run_id})
-                elif quiet >= PING_SECONDS:
-                    quiet = 0.0
-                    yield ": still here\n\n"
+            await super().__call__(scope, receive, send)
         finally:
-            self.open -= 1
+            self.streams.open -= 1
 
 
 def event(data: dict[str, Any]) -> str:
@@ -81,13 +98,10 @@ def routes(studio: Studio) -> list[Route]:
 
     async def events(request: Request) -> Response:
         run_id = request.query_params.get("run", "")
-        if streams.open >= MOST_STREAMS:
-            return problem(503, f"More than {MOST_STREAMS} pages are open. This one looks for news by itself.")
         try:
             await run_in_threadpool(streams.mark, run_id)
         except NotFoundError as error:
             return problem(404, sentence(error))
-        headers = {"x-accel-buffering": "no"}
-        return StreamingResponse(streams.listen(run_id), media_type="text/event-stream", headers=headers)
+        return Stream(streams, run_id)
 
     return [Route("/api/events", events)]

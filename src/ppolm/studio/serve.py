@@ -7,6 +7,7 @@ import logging
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from types import FrameType
 
 import uvicorn
 
@@ -59,12 +60,25 @@ def serve(studio: Studio, port: int | None, ready: Callable[[Studio], None]) -> 
         log_level=logging.WARNING,
         access_log=False,
         server_header=False,
-        timeout_graceful_shutdown=1,
+        timeout_graceful_shutdown=2,
         limit_concurrency=MOST_CONNECTIONS,
         timeout_keep_alive=30,
     )
     ready(studio)
-    uvicorn.Server(config).run(sockets=[listener])
+    Server(config, studio).run(sockets=[listener])
+
+
+class Server(uvicorn.Server):
+    """Lets open streams end by themselves when it is told to stop; uvicorn would wait for them, then cut them off."""
+
+    def __init__(self, config: uvicorn.Config, studio: Studio) -> None:
+        super().__init__(config)
+        self.studio = studio
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Ctrl-C or SIGTERM."""
+        self.studio.closing.set()
+        super().handle_exit(sig, frame)
 
 
 def _bracketed(host: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from threading import Event
 
 from ppolm.studio.feedback_access import FeedbackAccess
 from ppolm.studio.visitors import Keys
@@ -22,6 +23,8 @@ class Studio:
     port: int = 0
     host: str = "127.0.0.1"
     """The address it listens on. On another than this machine's own, annotators may come, who only judge."""
+    closing: Event = field(default_factory=Event)
+    """Set when the server is about to end: open streams then end by themselves."""
 
     @cached_property
     def feedback(self) -> FeedbackAccess:

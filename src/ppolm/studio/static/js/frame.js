@@ -8,9 +8,11 @@ export function explainKeys(...pairs) {
   for (const [key, what] of pairs) shortcuts.set(key, what);
 }
 
+const NOT_TYPED = new Set(["checkbox", "radio", "button", "submit", "range"]);
+
 export function isTyping(event) {
-  const tag = event.target.tagName;
-  return tag === "INPUT" || tag === "TEXTAREA" || tag === "SELECT" || event.target.isContentEditable;
+  const { tagName, type, isContentEditable } = event.target;
+  return (tagName === "INPUT" && !NOT_TYPED.has(type)) || tagName === "TEXTAREA" || tagName === "SELECT" || isContentEditable;
 }
 
 const maps = [];
