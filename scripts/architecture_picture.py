@@ -53,6 +53,7 @@ FLOORS = (
             "runs": "the run folder\nand its loop",
             "estimate": "memory and time\nof a run, before it",
             "storage": "whole files,\none writer",
+            "studies": "what people\nare to compare",
         },
     ),
     Floor(

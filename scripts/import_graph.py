@@ -20,7 +20,7 @@ ROOMS = (
     *("embedded", "data", "rollout"),
     *("base_setup", "models", "base_setup.model_setup", "token_attribution", "reward_kl", "advantage"),
     *("experience_buffer", "training", "feedback", "rewards", "storage", "supervised", "components", "evaluation"),
-    *("readiness", "runs", "estimate", "ppo_trainer", "studio", "cli"),
+    *("readiness", "runs", "estimate", "ppo_trainer", "studies", "studio", "cli"),
 )
 """Lowest first. Rooms that do not exist (yet) are skipped.
 

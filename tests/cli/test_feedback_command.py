@@ -307,7 +307,7 @@ def test_ctrl_c_keeps_what_was_saved(
 
     monkeypatch.setattr("builtins.input", read)
     feedback("label", "--annotator", "ann")
-    assert "1 judgement saved in feedback.db; 2 responses still wait." in capsys.readouterr().out
+    assert "1 judgement saved in feedback.db; 2 tasks left." in capsys.readouterr().out
     assert len(stored()) == 1
 
 

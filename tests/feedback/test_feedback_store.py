@@ -7,48 +7,24 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import text
 
 from ppolm.data.examples import Preference, Rating, Thumb
 from ppolm.data.prompts import Prompt
 from ppolm.errors import FeedbackError
 from ppolm.feedback import transactions
-from ppolm.feedback.connection import store_url
 from ppolm.feedback.record import Queued, Record, Source, response_id
 from ppolm.feedback.store import FeedbackStore
 from tests.conftest import ROOT
 from tests.feedback_writers import JUDGEMENTS, PROCESSES, THREADS
-from tests.postgres_server import running_server
 
 CHAT = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Wer bist du? ☕"}]
 CAT = Prompt("What is a cat?")
 NOON = datetime(2026, 5, 1, 12, tzinfo=timezone.utc)
-
-
-@pytest.fixture(scope="module")
-def postgres_url() -> Iterator[str]:
-    """A real server, if there is one."""
-    with running_server() as url:
-        yield url
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """A place for an empty store, in either database."""
-    if request.param == "sqlite":
-        yield str(tmp_path / "feedback.db")
-        return
-    url = request.getfixturevalue("postgres_url")
-    yield url
-    engine = create_engine(store_url(url))
-    with engine.begin() as connection:
-        connection.execute(text("DROP SCHEMA public CASCADE; CREATE SCHEMA public"))
-    engine.dispose()
 
 
 def test_every_kind_is_read_back_as_it_was_stored(place: str) -> None:

@@ -1,4 +1,4 @@
-"""``ppolm feedback``: import, export, stats and label."""
+"""``ppolm feedback``: import, export, stats, study and label."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import difflib
 import getpass
 import json
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,10 @@ from ppolm.messages import brief, cut, printable
 
 if TYPE_CHECKING:
     from ppolm.feedback.record import Record
+    from ppolm.feedback.store import FeedbackStore
+
+STORE_POLL_SECONDS = 0.5
+"""How often to look whether a store is there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +67,7 @@ class ExportArguments(StoreArguments):
 
 @dataclass(frozen=True)
 class StatsArguments(StoreArguments):
-    """Count judgements, and measure how far annotators agree."""
+    """Count judgements, measure how far annotators agree, and give the win rates of policies."""
 
     json: bool = False
     """Print one JSON object instead of tables."""
@@ -70,18 +75,24 @@ class StatsArguments(StoreArguments):
 
 @dataclass(frozen=True)
 class LabelArguments(StoreArguments):
-    """Judge the responses that wait in the store, one after the other."""
+    """Judge, one task after the other, without seeing who answered or what others said."""
 
     annotator: str | None = None
     """Your name. Default: the one you are logged in with."""
-    ask: Literal["score", "thumb", "preference"] = "score"
-    """Give each response a number or a thumb, or compare the responses to one prompt pairwise."""
+    study: str | None = None
+    """Judge the items of this study. Default: what a run waits for, then all studies, then what else is queued."""
+    run: str | None = None
+    """Judge only what this run has queued: the name of its folder."""
+    ask: Literal["score", "thumb", "preference"] | None = None
+    """Give each queued response a number or a thumb, or compare the responses to one prompt pairwise. Default: score.
+    A study says itself what it asks."""
     follow: bool = False
-    """Wait for more when nothing is left, as during a training run. Ctrl-C ends it."""
+    """Wait for more when nothing is left, and for the store if there is none yet, as beside a training run. Ctrl-C
+    ends it."""
 
 
 def main(argv: list[str]) -> None:
-    """Run one of the four."""
+    """Run one of the five."""
     if not argv or argv[0] in ("-h", "--help"):
         print(usage())
         return
@@ -152,17 +163,32 @@ def export(argv: list[str]) -> None:
 def stats(argv: list[str]) -> None:
     """Print what the store holds."""
     arguments = parse(StatsArguments, "ppolm feedback stats", argv)
-    from ppolm.cli.feedback_tables import stats_lines
+    from ppolm.cli.feedback_tables import people_lines, stats_lines, win_rate_lines
+    from ppolm.feedback.people import gold_answers, people_figures
     from ppolm.feedback.store import FeedbackStore
+    from ppolm.feedback.study import all_studies, count_items
     from ppolm.feedback.summary import summarise
+    from ppolm.feedback.win_rates import win_rates
 
     store = FeedbackStore(arguments.store, create=False)
-    summary, waiting = summarise(store.records()), len(store.waiting())
+    records = store.records()
+    summary, waiting = summarise(records), len(store.waiting())
+    people, rates = people_figures(records, gold_answers(store)), win_rates(records)
+    studies = {study.id: study for study in all_studies(store)}
     if arguments.json:
         kinds = {kind: dataclasses.asdict(one) for kind, one in summary.items()}
-        print(json.dumps({"store": store.name, "queued": waiting, **kinds}, indent=1))
-    else:
-        print(printable("\n".join(stats_lines(store.name, summary, waiting))))
+        more = {
+            "people": [dataclasses.asdict(one) for one in people],
+            "win_rates": [dataclasses.asdict(one) for one in rates],
+            "studies": [
+                {"id": study.id, "name": study.name, "kind": study.kind, "items": count_items(store, study)}
+                for study in studies.values()
+            ],
+        }
+        print(json.dumps({"store": store.name, "queued": waiting, **kinds, **more}, indent=1))
+        return
+    lines = [*stats_lines(store.name, summary, waiting), *people_lines(people), *win_rate_lines(rates, studies)]
+    print(printable("\n".join(lines)))
 
 
 def label(argv: list[str]) -> None:
@@ -170,15 +196,37 @@ def label(argv: list[str]) -> None:
     arguments = parse(LabelArguments, "ppolm feedback label", argv)
     from ppolm.cli.feedback_tables import number_of
     from ppolm.feedback.label import Labeller
+
+    store = open_store(arguments.store, arguments.follow)
+    if store is None:
+        return
+    annotator = arguments.annotator or login_name()
+    labeller = Labeller(store, annotator, arguments.ask, arguments.follow, study=arguments.study, run=arguments.run)
+    print(printable(f"Judging as {annotator} in {store.name}."))
+    saved = labeller.run()
+    left = labeller.desk.progress().left
+    print(f"{number_of(saved, 'judgement')} saved in {store.name}; {number_of(left, 'task')} left.")
+
+
+def open_store(place: str, follow: bool) -> FeedbackStore | None:
+    """The store; with ``follow``, once somebody has made it. None if the annotator leaves before."""
+    from ppolm.errors import NoStoreError
     from ppolm.feedback.store import FeedbackStore
 
-    store = FeedbackStore(arguments.store, create=False)
-    annotator = arguments.annotator or login_name()
-    print(printable(f"Judging as {annotator} in {store.name}."))
-    saved = Labeller(store, annotator, arguments.ask, arguments.follow).run()
-    left = len(store.waiting())
-    waits = f"{number_of(left, 'response')} still {'waits' if left == 1 else 'wait'}"
-    print(f"{number_of(saved, 'judgement')} saved in {store.name}; {waits}.")
+    told = False
+    while True:
+        try:
+            return FeedbackStore(place, create=False)
+        except NoStoreError as error:
+            if not follow:
+                raise
+            if not told:
+                print(printable(f"{error} Waiting for it; Ctrl-C ends this."), flush=True)
+            told = True
+        try:
+            time.sleep(STORE_POLL_SECONDS)
+        except KeyboardInterrupt:
+            return None
 
 
 def login_name() -> str:
@@ -189,9 +237,17 @@ def login_name() -> str:
         raise ConfigError("Your name is not known here. Give --annotator.") from None
 
 
+def study(argv: list[str]) -> None:
+    """Set up what people are to judge."""
+    from ppolm.cli.feedback_study import study as make_study
+
+    make_study(argv)
+
+
 ACTIONS: dict[str, tuple[Callable[[list[str]], None], str]] = {
     "import": (import_files, "store the judgements of files: comparisons, scores, thumbs"),
     "export": (export, "write judgements to a file that `ppolm reward --data` reads"),
-    "stats": (stats, "counts, duplicates, conflicts, and how far annotators agree"),
-    "label": (label, "judge the responses that wait"),
+    "stats": (stats, "counts, conflicts, win rates, and how far annotators agree with others and themselves"),
+    "study": (study, "set up what people are to judge: two policies, one sampled twice, a file, a logged step"),
+    "label": (label, "judge: what a run waits for, the items of a study, queued responses"),
 }

@@ -11,7 +11,8 @@ from sqlalchemy import Connection, and_, delete, func, or_, select
 from ppolm.errors import FeedbackError
 from ppolm.feedback.queue_questions import BETWEEN, QueueQuestions
 from ppolm.feedback.record import Record, now
-from ppolm.feedback.store import FeedbackStore, insert_new
+from ppolm.feedback.statements import insert_new
+from ppolm.feedback.store import FeedbackStore
 from ppolm.feedback.study import Ask, Study, all_studies, find_study
 from ppolm.feedback.study_questions import StudyQuestions
 from ppolm.feedback.tables import judgements, skips

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, and_, case, func, or_, select
 
 from ppolm.feedback.record import now
-from ppolm.feedback.store import VERDICTS, is_judged
+from ppolm.feedback.statements import CHUNK, is_judged
 from ppolm.feedback.study import Ask
 from ppolm.feedback.table_rows import source_of, wait_of
 from ppolm.feedback.tables import judgements, prompts, queue, responses, skips
@@ -17,13 +17,16 @@ from ppolm.feedback.task import Question, Side
 
 LOOK = 2000
 """Queued responses that are looked at for the next question: the oldest that are open."""
-CHUNK = 500
 BETWEEN = "."
 """Stands between the two ids of a pair."""
 
 
 class QueueQuestions:
-    """The questions about queued responses, of all runs or of one, to one annotator."""
+    """The questions about queued responses, of all runs or of one, to one annotator.
+
+    Where comparisons are asked for and a run waits for a response that there is none to compare with, as in
+    evaluations, it is asked for a thumb: that is on the same scale.
+    """
 
     def __init__(self, kind: Ask, annotator: str, run: str | None = None) -> None:
         self.kind, self.annotator, self.run = kind, annotator, run
@@ -54,8 +57,9 @@ class QueueQuestions:
     def find(self, connection: Connection, key: str) -> Question | None:
         """The question about one response, or two, if they are in the queue."""
         ids = key.split(BETWEEN)
-        if len(ids) != (2 if self.kind == "preference" else 1):
+        if len(ids) > (2 if self.kind == "preference" else 1):
             return None
+        kind: Ask = "thumb" if self.kind == "preference" and len(ids) == 1 else self.kind
         query = (
             select(queue, responses.c.text, responses.c.prompt_id, prompts.c.content)
             .add_columns(case((is_judged(queue.c.response_id), 1), else_=0).label("released"))
@@ -72,11 +76,12 @@ class QueueQuestions:
         sides = tuple(Side(row["response_id"], row["text"], source_of(row)) for row in ordered)
         waits = [wait for row in ordered if not row["released"] and (wait := wait_of(row)) is not None]
         first = min(waits, key=lambda wait: wait.since, default=None)
-        return Question(key, self.kind, ordered[0]["content"], sides, wait=first)
+        return Question(key, kind, ordered[0]["content"], sides, wait=first)
 
     def asked_in(self, table: Any) -> Any:
         """The rows of judgements or skips that answer these questions."""
-        kinds = (self.kind, f"{self.kind}s")  # judgements name their kind in the plural
+        asks = ("preference", "thumb") if self.kind == "preference" else (self.kind,)
+        kinds = [*asks, *(f"{ask}s" for ask in asks)]  # judgements name their kind in the plural
         mine = and_(table.c.annotator == self.annotator, table.c.study.is_(None), table.c.kind.in_(kinds))
         return and_(mine, table.c.item.is_not(None), *([] if self.run is None else [table.c.run == self.run]))
 
@@ -90,7 +95,7 @@ class QueueQuestions:
     def _open(self, live: bool | None) -> Select[Any]:
         """Responses without a verdict of their own; of those that were only compared, other pairs may be asked."""
         time, released = now(), is_judged(queue.c.response_id)
-        open_ = ~is_judged(queue.c.response_id, VERDICTS) if self.kind == "preference" else ~released
+        open_ = ~is_judged(queue.c.response_id, ("scores", "thumbs")) if self.kind == "preference" else ~released
         waits = case((_live(time), queue.c.waits_since), else_=None)
         query = (
             select(queue.c.response_id, responses.c.prompt_id, waits.label("waits_since"), queue.c.time)
@@ -107,13 +112,14 @@ class QueueQuestions:
         return query if self.run is None else query.where(queue.c.run == self.run)
 
     def _pairs(self, connection: Connection, rows: Any) -> list[str]:
-        """Pairs of responses to one prompt that this annotator has not compared.
+        """Pairs of responses to one prompt that this annotator has not compared, and responses that wait alone.
 
-        First those that release most: both responses without a judgement, then one of them, then the rest.
+        First what releases most: both responses without a judgement, then one of them, then the rest.
         """
         groups: dict[str, list[Any]] = {}
         for row in rows:
             groups.setdefault(row["prompt_id"], []).append(row)
+        alone = [group[0] for group in groups.values() if len(group) == 1]
         pairs = [pair for group in groups.values() for pair in combinations(group, 2)]
         compared = self._compared(connection, sorted({row["response_id"] for pair in pairs for row in pair}))
         keys = {}
@@ -121,6 +127,9 @@ class QueueQuestions:
             ids = sorted(row["response_id"] for row in pair)
             if tuple(ids) not in compared:
                 keys[BETWEEN.join(ids)] = (sum(row["released"] for row in pair), number)
+        for number, row in enumerate(alone):
+            if row["waits_since"] is not None and not row["released"]:
+                keys[row["response_id"]] = (1, number)
         # Oldest wait first, which is the order of the rows; within it what releases most.
         return sorted(keys, key=lambda key: (keys[key][0] == 2, keys[key][0], keys[key][1]))
 

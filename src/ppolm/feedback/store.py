@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, Table, and_, delete, func, or_, select, union, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, and_, delete, func, select, union, update
 
 from ppolm.config.secrets import VARIABLE, is_url
-from ppolm.data.examples import LARGEST, in_range
 from ppolm.errors import FeedbackError
 from ppolm.feedback.connection import open_engine
 from ppolm.feedback.item_counts import recount
-from ppolm.feedback.record import Kind, Queued, Record, Source, now
+from ppolm.feedback.record import Kind, Queued, Record, now
+from ppolm.feedback.statements import CHUNK, find_rows, insert_answers, insert_new, is_judged, select_records
+from ppolm.feedback.storable import check_record, check_source
 from ppolm.feedback.table_rows import answer_row, judgement_row, queued_of, record_of, response_rows, source_row
 from ppolm.feedback.tables import judgements, prompts, queue, responses
 from ppolm.feedback.transactions import shown, transact
-from ppolm.messages import brief
 
-CHUNK = 500
-"""Ids per query: databases bound the number of parameters."""
-VERDICTS = ("scores", "thumbs")
-"""Kinds that say something about one response by itself."""
 CONTENT = (
     *("kind", "response_id", "rejected_id", "score", "label", "tie", "margin", "confidence", "annotator"),
     *("both_bad", "strength", "axes"),
 )
 """Columns that say what was judged, by whom and how; the others may differ when the same judgement comes again."""
-rejected = responses.alias("rejected")
 
 
 class FeedbackStore:
@@ -59,17 +53,12 @@ class FeedbackStore:
     def add(self, records: Sequence[Record]) -> int:
         """Store judgements, all or none; those whose id is there already are left as they are. How many are new."""
         for record in records:
-            _check_numbers(record)
-            _check_name(record.judgement.annotator, "an annotator")
-            check_source(record.source)
-            check_source(record.rejected_source)
-            for name in (record.details.study, record.details.item):
-                _check_name(name, "a study's item")
+            check_record(record)
         rows = {record.id: judgement_row(record) for record in records}
         answers = {answer["id"]: answer for record in records for answer in response_rows(record)}
 
         def work(connection: Connection) -> int:
-            known = {row["id"]: row for row in _find(connection, select(judgements), judgements.c.id, rows)}
+            known = {row["id"]: row for row in find_rows(connection, select(judgements), judgements.c.id, rows)}
             for id_, row in known.items():
                 if any(row[name] != rows[id_][name] for name in CONTENT):
                     raise FeedbackError(
@@ -99,7 +88,7 @@ class FeedbackStore:
 
     def records(self, kind: Kind | None = None) -> list[Record]:
         """All judgements, or those of one kind, the oldest first."""
-        query = _select_records().order_by(judgements.c.time, judgements.c.id)
+        query = select_records().order_by(judgements.c.time, judgements.c.id)
         if kind is not None:
             query = query.where(judgements.c.kind == kind)
         rows = transact(self.engine, lambda connection: connection.execute(query).mappings().all())
@@ -112,7 +101,7 @@ class FeedbackStore:
         def work(connection: Connection) -> dict[str, list[Record]]:
             found: dict[str, dict[str, Record]] = {}
             for column in (judgements.c.response_id, judgements.c.rejected_id):
-                for row in _find(connection, _select_records(), column, wanted):
+                for row in find_rows(connection, select_records(), column, wanted):
                     found.setdefault(row[column.name], {})[row["id"]] = record_of(row)
             return {id_: list(records.values()) for id_, records in found.items()}
 
@@ -200,69 +189,7 @@ class FeedbackStore:
         return [queued_of(row) for row in rows]
 
 
-def is_judged(response: Any, kinds: Sequence[str] = ()) -> Any:
-    """Whether there is a judgement of a response, or one of some kinds."""
-    about = [
-        select(judgements.c.id).where(column == response, *([judgements.c.kind.in_(kinds)] if kinds else []))
-        for column in (judgements.c.response_id, judgements.c.rejected_id)
-    ]
-    return or_(about[0].exists(), about[1].exists()) if not kinds or "preferences" in kinds else about[0].exists()
-
-
 def _asked_row(item: Queued) -> dict[str, Any]:
     wait = item.wait
     times = {"waits_since": wait.since, "waits_until": wait.until} if wait else {}
     return {**source_row(item.source), **times}
-
-
-def _check_numbers(record: Record) -> None:
-    """What the store takes, an export must be able to give back."""
-    for name in ("score", "confidence", "margin"):
-        number = getattr(record.judgement, name, 0.0)
-        if not in_range(number):
-            raise FeedbackError(f"The {name} {brief(number)} cannot be stored: expected a number within ±{LARGEST:g}.")
-
-
-def check_source(source: Source) -> None:
-    """Raise if a name in it cannot be stored."""
-    _check_name(source.run, "a run")
-    _check_name(source.policy, "a policy")
-    _check_name(source.purpose, "a purpose")
-
-
-def _check_name(value: str | None, what: str) -> None:
-    """Names are stored as they are, so they must be text that any database holds."""
-    if value is not None and ("\0" in value or value.encode("utf-8", "ignore").decode() != value):
-        raise FeedbackError(f"The name of {what}, {brief(value)}, holds a character that cannot be stored. Change it.")
-
-
-def _select_records() -> Select[Any]:
-    return (
-        select(judgements, prompts.c.content, responses.c.text, rejected.c.text.label("rejected_text"))
-        .join(responses, responses.c.id == judgements.c.response_id)
-        .join(prompts, prompts.c.id == responses.c.prompt_id)
-        .outerjoin(rejected, rejected.c.id == judgements.c.rejected_id)
-    )
-
-
-def _find(connection: Connection, query: Select[Any], column: Any, ids: Mapping[str, Any]) -> Iterator[Any]:
-    """Rows of a query whose column is one of the ids."""
-    wanted = list(ids)
-    for start in range(0, len(wanted), CHUNK):
-        yield from connection.execute(query.where(column.in_(wanted[start : start + CHUNK]))).mappings()
-
-
-def insert_new(connection: Connection, table: Table, rows: Mapping[str, Mapping[str, Any]]) -> None:
-    """Insert rows by primary key, except those that are there. Sorted, so that two writers never wait in a circle."""
-    if rows:
-        dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-        statement = dialect.insert(table).on_conflict_do_nothing()
-        connection.execute(statement, [dict(rows[key]) for key in sorted(rows)])
-
-
-def insert_answers(connection: Connection, answers: Mapping[str, Mapping[str, Any]]) -> None:
-    """Responses, after the prompts that they refer to."""
-    asked = {row["prompt_id"]: {"id": row["prompt_id"], "content": row["content"]} for row in answers.values()}
-    insert_new(connection, prompts, asked)
-    columns = ("id", "prompt_id", "text")
-    insert_new(connection, responses, {id_: {name: row[name] for name in columns} for id_, row in answers.items()})

@@ -12,7 +12,9 @@ from sqlalchemy import Connection, func, insert, select
 
 from ppolm.errors import FeedbackError
 from ppolm.feedback.record import Content, Source, digest, now, response_id
-from ppolm.feedback.store import FeedbackStore, check_source, insert_answers, insert_new
+from ppolm.feedback.statements import insert_answers, insert_new
+from ppolm.feedback.storable import check_source
+from ppolm.feedback.store import FeedbackStore
 from ppolm.feedback.table_rows import answer_row, source_row
 from ppolm.feedback.tables import items, studies
 from ppolm.feedback.transactions import transact
@@ -83,12 +85,13 @@ def item_id(study: Study, item: Item) -> str:
 def create_study(store: FeedbackStore, study: Study, content: Sequence[Item]) -> Study:
     """Store a study with its items, all or nothing; the study as it was stored.
 
-    A pair that is there twice counts once; one whose two responses are the same text is left out and counted.
+    A pair that is there twice counts once, as the first of them; one whose two responses are the same text is left
+    out and counted.
     """
     check_study(study)
     different = [item for item in content if len(set(item.responses)) == len(item.responses)]
     study = replace(study, identical=study.identical + len(content) - len(different))
-    rows = {row["id"]: row for row in (_item_row(study, item) for item in different)}
+    rows = {row["id"]: row for row in (_item_row(study, item) for item in reversed(different))}
     if not rows:
         raise FeedbackError(
             f"Study {brief(study.name)} would have nothing to judge: no items, or only identical pairs."

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from ppolm.feedback.agreement import Metric, cohen_kappa, krippendorff_alpha
+from ppolm.feedback.agreement_intervals import alpha_interval, kappa_interval
 from ppolm.feedback.record import KINDS, Kind, Record
 from ppolm.feedback.resolve import by_item, latest
+from ppolm.measures.intervals import Interval
 
 METRICS: dict[Kind, Metric] = {"preferences": "nominal", "scores": "interval", "thumbs": "nominal"}
 MIN_OVERLAP = 2
@@ -23,6 +25,8 @@ class PairAgreement:
     annotators: tuple[str, str]
     items: int
     kappa: float | None
+    interval: Interval | None = None
+    """95 %, by item; None where a single item decides whether kappa is defined."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,8 @@ class KindSummary:
     metric: Metric
     alpha: float | None
     """Krippendorff's alpha over those."""
+    alpha_interval: Interval | None
+    """95 %, by item."""
     pairs: list[PairAgreement]
 
 
@@ -71,6 +77,7 @@ def _summarise(records: list[Record], kind: Kind) -> KindSummary:
         overlap=len(shared),
         metric=METRICS[kind],
         alpha=krippendorff_alpha(shared, METRICS[kind]) if enough else None,
+        alpha_interval=alpha_interval(shared, METRICS[kind]) if enough else None,
         pairs=_pairs(newest, METRICS[kind]),
     )
 
@@ -87,5 +94,6 @@ def _pairs(newest: Sequence[Record], metric: Metric) -> list[PairAgreement]:
         if both:
             first, second = ([said[name][item] for item in both] for name in (one, other))
             kappa = cohen_kappa(first, second, metric) if len(both) >= MIN_OVERLAP else None
-            found.append(PairAgreement((one, other), len(both), kappa))
+            interval = None if kappa is None else kappa_interval(first, second, metric)
+            found.append(PairAgreement((one, other), len(both), kappa, interval))
     return found

@@ -1,0 +1,79 @@
+"""A policy as people name it on the command line: a run, one of its checkpoints, or the reference."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from ppolm.config import PPOConfig
+from ppolm.errors import ConfigError
+from ppolm.feedback.record import Source
+from ppolm.runs.resume import find_best, find_checkpoint, run_of
+from ppolm.runs.run_folder import read_run_config
+from ppolm.storage.code_consent import ask_consent
+
+REFERENCE = "reference"
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What is sampled from, and what its answers are called."""
+
+    label: str
+    """As win rates name it: runs/a/best, runs/a/checkpoints/step-000010, reference."""
+    run: Path
+    config: PPOConfig
+    adapter: Path | None
+    """Its adapter; None: the reference of the run, which is the SFT adapter or the bare base."""
+    step: int | None
+
+    @property
+    def source(self) -> Source:
+        """Where its responses come from."""
+        return Source(run=self.run.resolve().name, step=self.step, policy=self.label)
+
+
+def find_policies(
+    names: Sequence[str], flags: Sequence[str] = (), machine: Mapping[str, Any] = MappingProxyType({})
+) -> list[Policy]:
+    """The policies of these names; ``reference`` is that of the run beside it.
+
+    A run that somebody else started is used only if the user agrees to the code that loading its model would run:
+    ``flags`` are what was typed. ``machine`` are settings of device and precision in place of the run's.
+    """
+    runs = [name for name in names if name != REFERENCE]
+    if not runs:
+        raise ConfigError("'reference' is the reference of a run. Name a run beside it.")
+    found = [_find(name if name != REFERENCE else runs[0], name == REFERENCE, flags, machine) for name in names]
+    labels = [policy.label for policy in found]
+    if len(set(labels)) < len(labels):
+        raise ConfigError(f"Both policies are {labels[0]}. Name two different ones, or sample one with --policy.")
+    return found
+
+
+def _find(name: str, reference: bool, flags: Sequence[str], machine: Mapping[str, Any]) -> Policy:
+    path = Path(name)
+    run = path.parent if path.name == "best" and not (path / "config.yaml").exists() else run_of(path)
+    stored = read_run_config(run)
+    ask_consent(run, stored, flags, "feedback study NAME --policy", rewards=False)
+    config = dataclasses.replace(stored, **machine)
+    if reference:
+        return Policy(REFERENCE, run, config, None, 0)
+    if path.parent.name == "checkpoints":
+        checkpoint = find_checkpoint(path)[1]
+        step = checkpoint.name.rpartition("-")[2]
+        return Policy(str(path), run, config, checkpoint / "policy", int(step) if step.isdigit() else None)
+    return Policy(str(run / "best"), run, config, find_best(run), _step_of(run / "best"))
+
+
+def _step_of(best: Path) -> int | None:
+    """The step of a best policy, if it says so."""
+    try:
+        return int(json.loads((best / "best.json").read_text(encoding="utf-8"))["step"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
