@@ -6,11 +6,11 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ppolm.studio import judge_api, live, pages, run_api
+from ppolm.studio import judge_api, live, pages, people_api, run_api, studies_api
 from ppolm.studio.gate import App, BodyTooLargeError, Gate, host_names, problem
 from ppolm.studio.studio import Studio
 
-FEATURES = (run_api.routes, live.routes, judge_api.routes, pages.routes)
+FEATURES = (run_api.routes, live.routes, judge_api.routes, studies_api.routes, people_api.routes, pages.routes)
 """Each gives its routes for a studio. Pages come last: they hold the static files."""
 
 

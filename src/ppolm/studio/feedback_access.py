@@ -5,12 +5,17 @@ from __future__ import annotations
 import sqlite3
 import threading
 from pathlib import Path
+from typing import Any
 
+from sqlalchemy import func, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from ppolm.errors import FeedbackError, NoStoreError
 from ppolm.feedback.connection import store_url
+from ppolm.feedback.record import Record
 from ppolm.feedback.store import FeedbackStore
+from ppolm.feedback.tables import judgements
+from ppolm.feedback.transactions import transact
 
 
 class FeedbackAccess:
@@ -22,6 +27,7 @@ class FeedbackAccess:
         """Writers of this process take turns here: SQLite's own way of waiting is neither fair nor quick."""
         self._lock = threading.Lock()
         self._store: FeedbackStore | None = None
+        self._records: tuple[Any, list[Record]] = (None, [])
 
     def existing(self) -> FeedbackStore | None:
         """The store, or None where there is none yet; raises if it cannot be read."""
@@ -46,6 +52,19 @@ class FeedbackAccess:
                 "There is nothing to judge yet. Make a study, or start a run with --reward human, and it appears here."
             )
         return found
+
+    def records(self) -> list[Record]:
+        """All judgements, the oldest first; read again only if there are others than before."""
+        store = self.store()
+        query = select(func.count(), func.max(judgements.c.time), func.min(judgements.c.id), func.max(judgements.c.id))
+        mark = (id(store), *transact(store.engine, lambda connection: connection.execute(query).one()))
+        with self._lock:
+            known = self._records
+        if known[0] != mark:
+            known = (mark, store.records())
+            with self._lock:
+                self._records = known
+        return known[1]
 
     def _is_gone(self) -> bool:
         """Whether its file was removed, or another one stands in its place: a connection would make an empty one."""

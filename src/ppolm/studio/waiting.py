@@ -13,7 +13,7 @@ from sqlalchemy import Connection, func, select
 
 from ppolm.errors import PpolmError
 from ppolm.feedback.record import now
-from ppolm.feedback.store import is_judged
+from ppolm.feedback.statements import is_judged
 from ppolm.feedback.tables import queue
 from ppolm.feedback.transactions import transact
 from ppolm.studio.feedback_access import FeedbackAccess
