@@ -93,6 +93,7 @@ function show(task) {
   extra = { strength: null, axes: {}, note: "", noteOpen: false, axis: null };
   drawProgress();
   if (current) drawTask();
+  else if (loading) fill(main(), head, notices, h("p", { class: "loading" }, "Loading …"));
   else nothingLeft();
   for (const one of document.querySelectorAll(".box-text")) one.scrollTop = 0;
   time.begin();
@@ -104,15 +105,15 @@ function known() {
 
 let loading = null;
 /** Have tasks ready. `fresh`: forget those that are ready and not shown. */
-function load(fresh = false) {
-  loading ??= fetchTasks(fresh).finally(() => { loading = null; });
+function load(fresh = false, next = []) {
+  loading ??= fetchTasks(fresh, next).finally(() => { loading = null; });
   return loading;
 }
 
-async function fetchTasks(fresh) {
+async function fetchTasks(fresh, next) {
   const asked = JSON.stringify(scope());
   if (fresh) ahead = [];
-  const found = await post("/api/judge/next", { ...scope(), annotator, count: AHEAD, exclude: known().slice(0, 50) }).catch((error) => error);
+  const found = await post("/api/judge/next", { ...scope(), annotator, count: AHEAD, exclude: [...known(), ...next].slice(0, 50) }).catch((error) => error);
   if (asked !== JSON.stringify(scope())) return;
   if (found instanceof Error) {
     if (!current) { say(found.message, "error"); if (!texts.isConnected) nothingLeft(); }
@@ -134,8 +135,9 @@ function give(answer) {
   last.textContent = `Last: ${verdictWords(entry)}`;
   progress = { ...progress, done: progress.done + (answer.skip ? 0 : 1), left: Math.max(0, progress.left - 1) };
   outbox.add(entry, scope());
-  show(ahead.shift() ?? null);
-  if (ahead.length < FEW) load();
+  const next = ahead.shift() ?? null;
+  if (ahead.length < FEW) load(false, next ? [next.id] : []);
+  show(next);
   return true;
 }
 
@@ -193,6 +195,7 @@ function compareWords() {
 }
 
 function drawUnsent({ unsent: number, problem }) {
+  if (!number && about && outbox && !current) load();  // there may be repeats now, and what others have left
   const many = number === 1 ? "1 answer is not stored yet" : `${number} answers are not stored yet`;
   fill(unsent, problem ? h("div", { class: "note-bar bad" }, `${many}: ${problem} They are kept here and sent again by themselves.`, h("button", { type: "button", onclick: () => outbox.send() }, "Send now")) : null);
 }
