@@ -59,7 +59,7 @@ class JudgeAPI:
         return {"waiting": bool(found), "runs": [one.to_dict() for one in found]}
 
     def next(self, request: Request, body: dict[str, Any]) -> Any:
-        """The next tasks, besides those that the page has already."""
+        """The next tasks, besides those that the page has already; with ``progress``, how far the annotator is."""
         self._annotator(request, body)
         if self.feedback.existing() is None:
             return {"tasks": [], "progress": NOTHING}
@@ -68,7 +68,8 @@ class JudgeAPI:
             raise BadRequestError(f"Expected a count from 1 to {MOST_AT_ONCE}.")
         desk = self._desk(request, body)
         tasks = desk.next(count, ids_of(body.get("exclude")))
-        return {"tasks": as_many_as_fit(tasks), "progress": vars(desk.progress())}
+        progress = vars(desk.progress()) if body.get("progress") is True else None
+        return {"tasks": as_many_as_fit(tasks), "progress": progress}
 
     def answer(self, request: Request, body: dict[str, Any]) -> Any:
         """Store answers and skips. One that is sent again changes nothing; one that is wrong does not stop others."""

@@ -110,16 +110,24 @@ function load(fresh = false, next = []) {
   return loading;
 }
 
+/** How far one is, is counted here between two looks at the server's count, which takes it some time. */
+let counted = -Infinity;
+
 async function fetchTasks(fresh, next) {
   const asked = JSON.stringify(scope());
+  const count = fresh || !ahead.length || performance.now() - counted > 30_000;
   if (fresh) ahead = [];
-  const found = await post("/api/judge/next", { ...scope(), annotator, count: AHEAD, exclude: [...known(), ...next].slice(0, 50) }).catch((error) => error);
+  const found = await post("/api/judge/next", { ...scope(), annotator, count: AHEAD, progress: count, exclude: [...known(), ...next].slice(0, 50) }).catch((error) => error);
   if (asked !== JSON.stringify(scope())) return;
   if (found instanceof Error) {
     if (!current) { say(found.message, "error"); if (!texts.isConnected) nothingLeft(); }
     return;
   }
-  progress = { ...found.progress, done: found.progress.done + outbox.tasks().length, left: Math.max(0, found.progress.left - outbox.tasks().length) };
+  if (found.progress) {
+    const unsent = outbox.tasks().length;
+    progress = { ...found.progress, done: found.progress.done + unsent, left: Math.max(0, found.progress.left - unsent) };
+    counted = performance.now();
+  }
   const there = new Set(known());
   ahead.push(...found.tasks.filter((task) => !there.has(task.id) && !answered.has(task.id)));
   if (!current && ahead.length) show(ahead.shift());
