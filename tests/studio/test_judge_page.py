@@ -8,11 +8,22 @@ from typing import Any
 
 import pytest
 
-from ppolm.feedback.record import REPEAT, Record
+from ppolm.feedback.record import REPEAT
 from ppolm.feedback.store import FeedbackStore
 from ppolm.feedback.study import Item, Study, create_study
 from ppolm.studio.visitors import Keys
-from tests.studio.judging import SECRETS, live_wait, pair_study, single_study
+from tests.studio.judging import (
+    SECRETS,
+    begin,
+    live_wait,
+    pair_study,
+    press,
+    prompt,
+    ready,
+    records,
+    single_study,
+    stored,
+)
 from tests.studio.serving import Served, serving, wait_until
 
 ANN, BEN = "ann-has-a-long-key-of-her-own", "ben-has-a-long-key-of-his-own"
@@ -29,40 +40,6 @@ def place(tmp_path: Path) -> Path:
 def served(tmp_path: Path, place: Path) -> Iterator[Served]:
     with serving(tmp_path, store=place, keys=Keys(annotators={ANN: "ann", BEN: "ben"})) as running:
         yield running
-
-
-def records(place: Path) -> list[Record]:
-    return FeedbackStore(str(place)).records()
-
-
-def ready(page: Any) -> Any:
-    """A page that shows its first task."""
-    page.locator(".verdict").first.wait_for()
-    return page
-
-
-def begin(page: Any, name: str = "me") -> Any:
-    """The owner's page: it asks for a name once."""
-    page.get_by_label("Name").fill(name)
-    page.keyboard.press("Enter")
-    return ready(page)
-
-
-def prompt(page: Any) -> str:
-    text: str = page.locator(".prompt .box-text").inner_text()
-    return text
-
-
-def press(page: Any, key: str) -> None:
-    """Press a key, and see the next task at once."""
-    before = prompt(page)
-    page.keyboard.press(key)
-    wait_until(page, lambda: page.locator(".prompt").count() == 0 or prompt(page) != before, 5)
-
-
-def stored(page: Any, place: Path, count: int) -> list[Record]:
-    wait_until(page, lambda: len(records(place)) == count)
-    return records(place)
 
 
 def test_one_key_says_which_answer_is_better_and_the_shuffle_is_recorded(
@@ -192,7 +169,8 @@ def test_offline_for_a_moment_nothing_is_lost(served: Served, place: Path, visit
     again = context.new_page()
     again.goto(f"{served.address}/judge")
     stored(again, place, 3)
-    assert again.evaluate("Object.keys(localStorage).filter((key) => key.startsWith('ppolm-unsent')).length") == 0
+    kept = "Object.keys(localStorage).filter((key) => key.startsWith('ppolm-unsent')).length"
+    wait_until(again, lambda: again.evaluate(kept) == 0)
 
 
 def test_an_answer_whose_reply_was_lost_is_stored_once(served: Served, place: Path, visit: Visit) -> None:

@@ -82,6 +82,7 @@ function drawList() {
 }
 
 function draw() {
+  if (!found) return;
   if (view.conflicts) { drawConflicts(main(), view.conflicts, view.offset, (offset) => change({ offset }), () => change({ conflicts: "", offset: 0 })); return; }
   fill(head, h("h1", {}, "Studies"), h("div", { class: "right" }, found.studies.length ? exportMenu(null) : null, view.make ? null : h("button", { type: "button", class: "main", onclick: () => change({ make: "1" }) }, "New study ", h("kbd", {}, "n"))));
   if (!list.isConnected) fill(main(), head, jobs, making, list);
