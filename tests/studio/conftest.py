@@ -36,7 +36,8 @@ def visit(browser: Any) -> Iterator[Callable[..., Any]]:
     problems: list[str] = []
 
     def open_page(served: Served, path: str = "/", key: str | None = None, **options: Any) -> Any:
-        context = browser.new_context(viewport={"width": 1280, "height": 900}, **options)
+        size = (390, 844) if options.pop("phone", False) else (1280, 900)
+        context = browser.new_context(viewport={"width": size[0], "height": size[1]}, **options)
         context.set_default_timeout(20_000)
         context.add_init_script(WATCH)
         contexts.append(context)

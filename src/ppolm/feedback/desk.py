@@ -16,7 +16,7 @@ from ppolm.feedback.store import FeedbackStore
 from ppolm.feedback.study import Ask, Study, all_studies, find_study
 from ppolm.feedback.study_questions import StudyQuestions
 from ppolm.feedback.tables import judgements, skips
-from ppolm.feedback.task import Answer, Question, Task, answered, judgement_id, key_of, matching, task_id, task_of
+from ppolm.feedback.task import Answer, Question, Task, answered, judgement_id, key_of, matching, task_of
 from ppolm.feedback.transactions import transact
 from ppolm.messages import brief
 
@@ -117,29 +117,33 @@ class Desk:
 
     def undo(self) -> Task | None:
         """Take back this annotator's last judgement or skip within the desk's scope, and return its task."""
+        task = self.last()
+        return None if task is None else self.take_back(task.id)
+
+    def last(self) -> Task | None:
+        """The task of this annotator's last judgement or skip within the desk's scope."""
         studies = self._studies()
 
-        def last(connection: Connection) -> tuple[Any, Any]:
+        def work(connection: Connection) -> Question | None:
             found = []
             for table in (judgements, skips):
                 newest = select(table).where(self._scope(table, studies)).order_by(table.c.time.desc()).limit(1)
-                found.append(connection.execute(newest).mappings().first())
-            return found[0], found[1]
+                found += connection.execute(newest).mappings().all()
+            if not found:
+                return None
+            row = max(found, key=lambda one: one["time"])  # of two at once the first, which is the judgement
+            question = self._find_key(connection, row["item"], studies)
+            return None if question is None else question.again(row["repetition"] or 0)
 
-        judged, skipped = transact(self.store.engine, last)
-        if judged is None and skipped is None:
-            return None
-        row = judged if skipped is None or (judged is not None and judged["time"] >= skipped["time"]) else skipped
-        question = transact(self.store.engine, lambda connection: self._find_key(connection, row["item"], studies))
-        if question is None:
-            return None
-        question = question.again(row["repetition"] or 0)
-        id_ = task_id(question, self.annotator)
-        if row is skipped:
-            gone = delete(skips).where(skips.c.task == id_)
-            transact(self.store.engine, lambda connection: connection.execute(gone), write=True)
-        else:
-            self.store.remove_id(judgement_id(id_), row["item"])
+        question = transact(self.store.engine, work)
+        return None if question is None else task_of(question, self.annotator)
+
+    def take_back(self, task_id: str) -> Task:
+        """Take back the answer to a task, or its skip, so that it is asked again; where there is none, do nothing."""
+        question = self._question(task_id)
+        gone = delete(skips).where(skips.c.task == task_id)
+        transact(self.store.engine, lambda connection: connection.execute(gone), write=True)
+        self.store.remove_id(judgement_id(task_id), question.key)
         return task_of(question, self.annotator)
 
     def progress(self) -> Progress:

@@ -44,10 +44,11 @@ class StudyQuestions:
         self.study, self.annotator = study, annotator
         self.chance = int(digest(["chance", study.id, annotator])[:7], 16)
         """Where in the items' random order this annotator begins; with it repeats and gold come at other moments."""
+        self._has_gold = True
 
     def plan(self, connection: Connection, count: int, excluded: list[Question]) -> list[Question]:
         """The next questions, when ``excluded`` are already before the annotator."""
-        asked = self._asked(connection)
+        asked, self._has_gold = self._asked(connection), self._any_gold(connection)
         for question in excluded:
             asked.count(question)
         taken = list(excluded)
@@ -95,14 +96,22 @@ class StudyQuestions:
             if question is not None:
                 return question
         if int(GOLD_SHARE * asked.originals + phase) > asked.golds:
-            question = self._first_of(connection, items.c.gold.is_not(None), taken)
+            question = self._gold(connection, taken)
             if question is not None:
                 return question
         return (
             self._fewest(connection, taken)
-            or self._first_of(connection, items.c.gold.is_not(None), taken)
+            or self._gold(connection, taken)
             or (self._second_look(connection, taken) if self.study.second_look else None)
         )
+
+    def _any_gold(self, connection: Connection) -> bool:
+        query = select(items.c.id).where(items.c.study == self.study.id, items.c.gold.is_not(None)).limit(1)
+        return connection.execute(query).first() is not None
+
+    def _gold(self, connection: Connection, taken: list[Question]) -> Question | None:
+        """A question with a right answer; most studies have none, and then nothing is searched for each task."""
+        return self._first_of(connection, items.c.gold.is_not(None), taken) if self._has_gold else None
 
     def _fewest(self, connection: Connection, taken: list[Question]) -> Question | None:
         """An item without a right answer that still wants judgements, of those that have the fewest."""

@@ -41,9 +41,10 @@ class Streams:
             return known[1]
         workspace = self.studio.workspace
         if run_id:
-            found: Any = workspace.mark(workspace.run(run_id))
+            path = workspace.run(run_id)
+            found: Any = (workspace.mark(path), self.studio.waiting.of(path.name))
         else:
-            found = {name: workspace.mark(path) for name, path in workspace.runs().items()}
+            found = ({name: workspace.mark(path) for name, path in workspace.runs().items()}, self.studio.waiting.all())
         self._marks[run_id] = (time.monotonic(), found)
         return found
 

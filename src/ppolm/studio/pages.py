@@ -33,6 +33,9 @@ class Page:
 
 PAGES = (
     Page("/", "runs", "Runs", in_menu=True),
+    Page("/judge", "judge", "Judge", in_menu=True, for_annotators=True),
+    Page("/studies", "studies", "Studies", in_menu=True),
+    Page("/people", "people", "People", in_menu=True),
     Page("/compare", "compare", "Compare runs"),
     Page("/run/{run}", "run", "Run"),
     Page("/run/{run}/tokens", "tokens", "Tokens"),

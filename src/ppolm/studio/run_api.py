@@ -31,7 +31,10 @@ class RunAPI:
     def list_runs(self, _: Request) -> Any:
         """All runs at a glance."""
         found = self.workspace.runs()
-        rows = [{"id": run_id, **self.workspace.overview(path).to_dict()} for run_id, path in found.items()]
+        rows = [
+            {"id": run_id, **waiting_for_people(self.studio, self.workspace.overview(path).to_dict())}
+            for run_id, path in found.items()
+        ]
         return {"runs": rows, "folders": [str(folder) for folder in self.workspace.folders]}
 
     def one_run(self, request: Request) -> Any:
@@ -84,8 +87,7 @@ def describe(studio: Studio, run_id: str, path: Path) -> dict[str, Any]:
     left = seconds_left(tail.rows()[-RECENT:], seen.total_steps - seen.step)
     return {
         "id": run_id,
-        **seen.to_dict(),
-        "seconds_left": left if seen.state == "running" else None,
+        **waiting_for_people(studio, {**seen.to_dict(), "seconds_left": left if seen.state == "running" else None}),
         "path": shown_path(path),
         "reasons": status.reasons if status else (),
         "settings": read_settings(path),
@@ -102,6 +104,12 @@ def shown_path(path: Path) -> str:
         return str(path.relative_to(Path.cwd()))
     except ValueError:
         return str(path)
+
+
+def waiting_for_people(studio: Studio, seen: dict[str, Any]) -> dict[str, Any]:
+    """A run at a glance; one that runs and stands still until people have judged its responses says so."""
+    waits = studio.waiting.of(seen["name"]) if seen["state"] == "running" else None
+    return seen if waits is None else {**seen, "state": "waiting", "seconds_left": None, "waits": waits.to_dict()}
 
 
 def alarm(row: Row) -> dict[str, Any]:

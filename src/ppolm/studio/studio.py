@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from threading import Event
 
+from ppolm.studio.feedback_access import FeedbackAccess
 from ppolm.studio.model_workers import ModelWorkers
 from ppolm.studio.visitors import Keys
+from ppolm.studio.waiting import WaitingRuns
 from ppolm.studio.workspace import Workspace
 
 
@@ -25,3 +28,13 @@ class Studio:
     """Models that somebody asked for, in processes of their own; they end with the server."""
     closing: Event = field(default_factory=Event)
     """Set when the server is about to end: open streams then end by themselves."""
+
+    @cached_property
+    def feedback(self) -> FeedbackAccess:
+        """The feedback store, opened when it is first needed."""
+        return FeedbackAccess(self.store)
+
+    @cached_property
+    def waiting(self) -> WaitingRuns:
+        """The live runs that wait for people."""
+        return WaitingRuns(self.feedback)

@@ -1,11 +1,11 @@
 // What every page has: the theme, and the list of keys.
 import { h, fill } from "./dom.js";
 
-const shortcuts = [["?", "show these keys"], ["t", "light or dark"]];
+const shortcuts = new Map([["?", "show these keys"], ["t", "light or dark"]]);
 
 /** Tell the list of keys what a page does with some. */
 export function explainKeys(...pairs) {
-  shortcuts.push(...pairs);
+  for (const [key, what] of pairs) shortcuts.set(key, what);
 }
 
 const NOT_TYPED = new Set(["checkbox", "radio", "button", "submit", "range"]);
@@ -15,14 +15,18 @@ export function isTyping(event) {
   return (tagName === "INPUT" && !NOT_TYPED.has(type)) || tagName === "TEXTAREA" || tagName === "SELECT" || isContentEditable;
 }
 
-/** Call handlers by key, unless somebody types text or holds a modifier. */
+const maps = [];
+
+/** Call handlers by key, unless somebody types text or holds a modifier. A page's own key goes before the frame's. */
 export function onKeys(handlers) {
-  document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event) || document.querySelector("dialog[open]")) return;
-    const handler = handlers[event.key];
-    if (handler && handler(event) !== false) event.preventDefault();
-  });
+  maps.unshift(handlers);
 }
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event) || document.querySelector("dialog[open]")) return;
+  const handler = maps.find((one) => Object.hasOwn(one, event.key))?.[event.key];
+  if (handler && handler(event) !== false) event.preventDefault();
+});
 
 export function isDark() {
   const chosen = document.documentElement.dataset.theme;
@@ -40,7 +44,7 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => wind
 function showKeys() {
   if (document.querySelector("dialog.keys")) return;
   const dialog = h("dialog", { class: "keys", "aria-label": "Keys" }, h("h2", {}, "Keys"),
-    h("table", {}, h("tbody", {}, shortcuts.map(([key, what]) => h("tr", {}, h("th", { scope: "row" }, h("kbd", {}, key)), h("td", {}, what))))),
+    h("table", {}, h("tbody", {}, [...shortcuts].map(([key, what]) => h("tr", {}, h("th", { scope: "row" }, h("kbd", {}, key)), h("td", {}, what))))),
     h("form", { method: "dialog" }, h("button", {}, "Close")));
   dialog.addEventListener("close", () => dialog.remove());
   document.body.append(dialog);

@@ -16,6 +16,7 @@ let columns = {};
 let evaluations = [];
 const boxes = new Map();
 const head = h("div", { class: "page-head" });
+const waiting = h("div", { role: "status" });
 const tiles = h("div", { class: "tiles" });
 const verdict = h("section", { class: "panel" });
 const figures = h("section", { class: "panel" });
@@ -51,6 +52,11 @@ function sinceFirst(name) {
   return known.length > 1 ? `(${signed(known.at(-1) - known[0])})` : "";
 }
 
+function drawWaiting() {
+  const waits = about.waits;
+  fill(waiting, waits ? h("div", { class: "note-bar" }, h("span", {}, `Step ${waits.step ?? "?"} has waited ${duration(waits.seconds)} for people: ${waits.left === 1 ? "1 response is" : `${waits.left} responses are`} left to judge.`), h("a", { class: "button main", href: "/judge" }, "Judge")) : null);
+}
+
 function drawTiles() {
   const total = about.total_steps;
   const last = (name) => (columns[name] ?? []).at(-1);
@@ -67,7 +73,7 @@ function drawVerdict() {
   const gains = Object.entries(about.gains).map(([name, gain]) => h("li", {}, `${name}: ${signed(gain.mean)} [${signed(gain.low)}, ${signed(gain.high)}] from the first to the best evaluation`));
   const reasons = about.reasons.map((reason) => h("li", {}, reason));
   const alarms = about.alarms.map((alarm) => h("li", { class: "bad" }, `step ${alarm.step}: ${alarm.status}`));
-  const open = about.state === "running" ? h("p", { class: "soft" }, "The verdict is given at the end; evaluations so far are in the charts.") : null;
+  const open = about.state === "running" || about.state === "waiting" ? h("p", { class: "soft" }, "The verdict is given at the end; evaluations so far are in the charts.") : null;
   fill(verdict, h("h2", {}, "Verdict ", about.verdict ? verdictBadge(about.verdict) : null), open, stopped,
     reasons.length ? h("ul", {}, reasons) : null, gains.length && !reasons.length ? h("ul", {}, gains) : null,
     alarms.length ? [h("h3", {}, "Alarms"), h("ul", {}, alarms)] : null,
@@ -137,12 +143,12 @@ function take(described, metrics) {
   }
   evaluations = metrics.evaluations;
   if (!grid.isConnected) {
-    fill(main(), head, tiles, verdict,
+    fill(main(), head, waiting, tiles, verdict,
       h("div", { class: "page-head", style: { marginTop: "1rem" } }, h("h2", { style: { margin: "0" } }, "Charts"), h("div", { class: "right" }, h("label", {}, "Smoothing", slider, smoothing), more)),
       grid, h("div", { class: "two", style: { marginTop: ".75rem" } }, figures, settings));
   }
   document.title = `${about.name} · ppolm studio`;
-  drawHead(); drawTiles(); drawVerdict(); drawFigures(); drawCharts();
+  drawHead(); drawWaiting(); drawTiles(); drawVerdict(); drawFigures(); drawCharts();
   if (document.activeElement !== filter) drawSettings();
 }
 
