@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 
 from ppolm.feedback.record import Source
-from ppolm.studio.workspace import Workspace, read_settings
+from ppolm.runs.run_overview import read_settings
+from ppolm.studio.workspace import Workspace
 
 MOST_TABLES = 64
 """Tables whose scores are kept, the ones asked for last."""
