@@ -12,9 +12,6 @@ from ppolm.studio.example import make_example_store
 from ppolm.studio.pages import PAGES
 from tests.studio.serving import Served, serving
 
-EXAMPLES = {"run": "first-look"}
-"""What stands in the place of the names in addresses."""
-
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
@@ -27,7 +24,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 @pytest.mark.parametrize("path", [page.path for page in PAGES])
 def test_axe_finds_nothing_serious(served: Served, visit: Callable[..., Any], path: str, scheme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    address = path.format(**EXAMPLES) + ("?run=first-look" if path in ("/compare", "/try") else "")
+    rewards = served.visitor().get("/api/rewards").json["rewards"]
+    address = path.format(run="first-look", reward=rewards[0]["id"]) + (
+        "?run=first-look" if path in ("/compare", "/try") else ""
+    )
     page = visit(served, address, color_scheme=scheme)
     page.wait_for_selector("main:not(:has(.loading))")
     page.wait_for_timeout(700)

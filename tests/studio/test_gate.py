@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
+from starlette.routing import Route
 
 from ppolm.errors import ConfigError
+from ppolm.studio.app import FEATURES
+from ppolm.studio.studio import Studio
 from ppolm.studio.visitors import Keys, read_annotators
 from tests.run_folders import make_run
 from tests.studio.serving import Client, Served, serving
@@ -90,21 +95,54 @@ def test_annotators_see_judging_and_nothing_else(served: Served) -> None:
     assert client.get("/static/js/dom.js").status == 200
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["..", "../mine", "..%2f..%2fetc", "%2e%2e", "mine/../mine", "/etc/passwd", "mine%00", "~", "a" * 3000, "\u202e"],
-)
-def test_no_path_of_a_request_reaches_the_file_system(served: Served, name: str) -> None:
-    from urllib.parse import quote
+HOSTILE = [
+    "..",
+    "../mine",
+    "..%2f..%2fetc",
+    "%2e%2e",
+    "mine/../mine",
+    "/etc/passwd",
+    "mine%00",
+    "~",
+    "a" * 3000,
+    "\u202e",
+]
+VALID = {
+    "run": "mine",
+    "number": "1",
+    "step": "1",
+    "sequence": "0",
+    "token": "0",
+    "prompt": "0",
+    "reward": "none",
+    "study": "none",
+}
+"""Values that stand in the other places of an address while one of them is hostile."""
 
+
+def addresses_with_names(studio: Studio) -> Iterator[tuple[str, str, str]]:
+    """Method, address and name of every part of every address of the API that a browser fills in."""
+    for route in (route for feature in FEATURES for route in feature(studio)):
+        names = re.findall(r"{(\w+)(?::\w+)?}", getattr(route, "path", "")) if isinstance(route, Route) else []
+        if not route.path.startswith("/api/"):
+            continue  # pages are frames without content
+        for name in names:
+            filled = re.sub(r"{(\w+)(?::\w+)?}", lambda m, n=name: "{}" if m[1] == n else VALID[m[1]], route.path)
+            yield ("POST" if "POST" in (route.methods or ()) else "GET"), filled, name
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_no_part_of_an_address_reaches_the_file_system(served: Served, name: str) -> None:
     client = served.visitor()
     quoted = name if "%" in name else quote(name, safe="")
-    for address in (
-        f"/api/run/{quoted}",
-        f"/api/run/{quoted}/metrics",
-        f"/api/compare?run={quoted}",
-        f"/api/events?run={quoted}",
-    ):
+    found = list(addresses_with_names(served.studio))
+    assert len(found) > 15
+    for method, address, _ in found:
+        body = b"{}" if method == "POST" else None
+        answer = client.send(method, address.format(quoted), body, {"X-CSRF-Token": client.csrf})
+        assert answer.status in (400, 404), (method, address)
+        assert b"root:" not in answer.body
+    for address in (f"/api/compare?run={quoted}", f"/api/events?run={quoted}"):
         assert client.get(address).status in (400, 404), address
     for address in (f"/static/{quoted}", f"/static/js/{quoted}", "/static/../app.py", "/static/%2e%2e/app.py"):
         assert client.get(address).status in (404, 405), address
