@@ -16,11 +16,17 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from PIL import Image
 
-from ppolm.embedded import EXAMPLE_RUN
+from ppolm.embedded import EXAMPLE_COMPARISONS, EXAMPLE_RUN
+from ppolm.embedded.world.gold import gold_reward
+from ppolm.feedback.desk import Desk
+from ppolm.feedback.store import FeedbackStore
+from ppolm.feedback.study import Study, create_study
+from ppolm.studies.from_file import from_file
 from ppolm.studio.example import make_example_store
 from tests.studio.serving import BROWSER_FLAGS, CHROMIUM, Served, serving
 
@@ -74,6 +80,29 @@ def answer(page: Any) -> None:
     page.locator(".cells .token").nth(1).click()
 
 
+def begin_judging(page: Any) -> None:
+    """Give a name, and see the first pair."""
+    page.locator("main input").first.fill("ann")
+    page.keyboard.press("Enter")
+    page.locator(".side").nth(1).wait_for()
+
+
+def let_people_judge(place: str) -> None:
+    """A second study, judged by two annotators: the judge of the embedded world with a share of wrong answers."""
+    store = FeedbackStore(place)
+    study = Study("Best policy against reference", wanted=2, repeats=0.2)
+    create_study(store, study, from_file(str(EXAMPLE_COMPARISONS), "preference"))
+    for annotator, mistakes, seconds in (("ann", 0.05, 6.0), ("ben", 0.25, 4.0)):
+        desk, random = Desk(store, annotator, study=study.name), Random(annotator)
+        while tasks := desk.next():
+            first, second = gold_reward([str(tasks[0].content)] * 2, list(tasks[0].sides))
+            right = "tie" if first == second else "first" if first > second else "second"
+            wrong = random.random() < mistakes
+            verdict = {"first": "second", "second": "first"}.get(right, right) if wrong else right
+            desk.commit(tasks[0].id, verdict, seconds=seconds * random.uniform(0.5, 2))
+    store.close()
+
+
 FIRST_ANSWER = " My uncle keeps borrowing my car. I bought a new lock but nothing changed."
 SECOND_ANSWER = " Anyway it is a strange story. I have no idea anymore."
 POST = (
@@ -87,6 +116,10 @@ PICTURES: list[Picture] = [
     Picture("tokens", "/run/first-look/tokens?step=30&response=0&second=kl", height=860),
     Picture("explain", "/run/first-look/tokens?step=30&response=0&token=6&explain=1", height=900),
     Picture("what-if", "/run/first-look/tokens?step=30&response=0&whatif=1&lam=0.5", height=900),
+    Picture("judge", "/judge", begin_judging, height=700),
+    Picture("judge-phone", "/judge", begin_judging, height=844, phone=True),
+    Picture("studies", "/studies", height=420),
+    Picture("people", "/people", height=700),
     Picture("rewards", "/rewards", open_reward_model, height=1030),
     Picture("score", "/rewards", score),
     Picture("try", "/try?run=first-look&seed=2", answer, height=620),
@@ -140,9 +173,14 @@ def main() -> None:
         if any(one.path == "/rewards" for one in wanted):
             train_reward_model(runs)
         os.chdir(folder)  # so that no path of this machine is in a picture
-        with serving(runs, store=make_example_store(Path(folder))) as served:
+        store = make_example_store(Path(folder))
+        with serving(runs, store=store) as served:
             browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=BROWSER_FLAGS)
+            judged = False
             for picture in wanted:
+                if picture.path in ("/studies", "/people") and not judged:
+                    let_people_judge(store)
+                    judged = True
                 for dark in (False, True):
                     print(take(browser, served, picture, dark).name)
             browser.close()

@@ -45,3 +45,8 @@ export function setting(value) {
   if (typeof value === "object") return JSON.stringify(value);
   return String(value);
 }
+
+/** 1 tie, 2 ties. */
+export function counted(number, word) {
+  return `${number} ${word}${number === 1 ? "" : "s"}`;
+}

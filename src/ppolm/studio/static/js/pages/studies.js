@@ -2,7 +2,7 @@
 import { get, post, trying } from "../api.js";
 import { onBack, readView, writeView } from "../address.js";
 import { command, empty, fill, h, main } from "../dom.js";
-import { duration } from "../format.js";
+import { duration, counted } from "../format.js";
 import { explainKeys, onKeys } from "../frame.js";
 import { drawConflicts } from "../conflicts.js";
 import { studyForm } from "../study_form.js";
@@ -35,7 +35,7 @@ function exportMenu(study) {
 }
 
 function rate(one) {
-  return h("li", {}, h("b", {}, one.policy), " wins ", h("b", {}, share(one.rate)), " against ", one.opponent, h("span", { class: "soft" }, ` (${one.comparisons} comparisons on ${one.prompts} prompts, ${one.ties} ties)`));
+  return h("li", {}, h("b", {}, one.policy), " wins ", h("b", {}, share(one.rate)), " against ", one.opponent, h("span", { class: "soft" }, ` (${counted(one.comparisons, "comparison")} on ${counted(one.prompts, "prompt")}, ${counted(one.ties, "tie")})`));
 }
 
 function card(study) {
