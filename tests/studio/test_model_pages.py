@@ -60,7 +60,7 @@ def numbers(text: str) -> list[float]:
 
 def test_a_reward_model_is_found_and_its_report_is_a_page(served: Served, visit: Visit) -> None:
     page = visit(served, "/rewards")
-    page.get_by_role("link", name="judge").wait_for()
+    page.get_by_role("link", name="judge", exact=True).wait_for()
     page.keyboard.press("ArrowDown")
     while page.evaluate("document.activeElement.textContent") != "judge":
         page.keyboard.press("ArrowDown")
@@ -100,7 +100,7 @@ def test_a_damaged_report_is_shown_as_far_as_it_can_be_read(served: Served, visi
 
 def test_texts_are_scored_by_keyboard_alone_and_a_link_holds_them(served: Served, visit: Visit) -> None:
     page = visit(served, "/rewards")
-    page.get_by_role("link", name="judge").click()
+    page.get_by_role("link", name="judge", exact=True).click()
     page.get_by_role("heading", name="Calibration").wait_for()
     page.keyboard.press("s")
     page.keyboard.type(POSTS[0])
@@ -128,7 +128,7 @@ def test_texts_are_scored_by_keyboard_alone_and_a_link_holds_them(served: Served
 
 def test_two_texts_are_compared_and_tokens_left_out(served: Served, visit: Visit) -> None:
     page = visit(served, "/rewards")
-    page.get_by_role("link", name="judge").click()
+    page.get_by_role("link", name="judge", exact=True).click()
     page.get_by_role("button", name="Score a text").click()
     page.locator(".prompt-fields textarea").fill(POSTS[0])
     page.get_by_label("compare with a second answer").check()
@@ -261,9 +261,9 @@ def test_people_who_see_or_hear_differently_can_use_the_pages(served: Served, vi
     page.locator(".cells").nth(1).wait_for(timeout=FIRST_LOAD)
     found = {"/try": axe.run(page).response["violations"]}
     page.goto(f"{served.address}/rewards")
-    page.get_by_role("link", name="judge").wait_for()
+    page.get_by_role("link", name="judge", exact=True).wait_for()
     found["/rewards"] = axe.run(page).response["violations"]
-    page.get_by_role("link", name="judge").click()
+    page.get_by_role("link", name="judge", exact=True).click()
     page.get_by_role("heading", name="Calibration").wait_for()
     found["report"] = axe.run(page).response["violations"]
     page.get_by_role("button", name="Score a text").click()

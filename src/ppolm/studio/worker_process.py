@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from ppolm.errors import ModelProcessError
 from ppolm.messages import brief, cut, printable
+from ppolm.studio.child_processes import end_process
 from ppolm.studio.worker_lines import LARGEST_REPLY, LARGEST_REQUEST, LineError, from_line, to_line
 
 PACKAGES = Path(__file__).resolve().parents[2]
@@ -176,13 +177,8 @@ class WorkerProcess:
     async def end(self, why: str | None = None) -> None:
         """End the process at once: it has nothing to save. Safe to call at any time and more than once."""
         self._ended = self._ended or why or "The model was unloaded."
-        process = self._process
-        if process is None:
-            return
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-        await process.wait()
+        if self._process is not None:
+            await end_process(self._process)
 
     def __repr__(self) -> str:
         return f"WorkerProcess({self.choice.kind}, {brief(str(self.choice.folder))})"
