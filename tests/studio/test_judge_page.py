@@ -53,7 +53,9 @@ def test_one_key_says_which_answer_is_better_and_the_shuffle_is_recorded(
     assert [record.verdict == 0 for record in found] == [False] * 6 + [True] * 2
     assert [record.details.chosen_first for record in found][:6] == [True] * 3 + [False] * 3
     assert [record.details.both_bad for record in found] == [False] * 7 + [True]
-    assert {record.source.policy for record in found[:3]} == {"hidden-policy-a", "hidden-policy-b"}, "sides are shuffled"
+    assert {record.source.policy for record in found[:3]} == {"hidden-policy-a", "hidden-policy-b"}, (
+        "sides are shuffled"
+    )
     assert all(0 <= (record.details.seconds or -1) < 30 for record in found)
     assert {record.judgement.annotator for record in found} == {"me"}
 
@@ -241,11 +243,13 @@ def test_on_a_phone_everything_is_in_reach(served: Served, place: Path, visit: V
     for name in ("First", "Tie", "Both bad", "Second"):
         box = page.locator(".verdict", has_text=name).first.bounding_box()
         assert box["height"] >= 44
-        assert 0 <= box["x"] and box["x"] + box["width"] <= 390
+        assert box["x"] >= 0 and box["x"] + box["width"] <= 390
         assert box["y"] + box["height"] <= 844
     first, second = (page.locator(".side").nth(i).bounding_box() for i in (0, 1))
     assert second["y"] > first["y"] + first["height"] - 1, "below each other"
-    assert page.evaluate("[...document.querySelectorAll('.box-text')].some((box) => box.scrollHeight > box.clientHeight + 50)")
+    assert page.evaluate(
+        "[...document.querySelectorAll('.box-text')].some((box) => box.scrollHeight > box.clientHeight + 50)"
+    )
     page.locator(".verdict", has_text="Second").tap()
     (record,) = stored(page, place, 1)
     assert record.details.chosen_first is False

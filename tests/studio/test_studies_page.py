@@ -52,9 +52,7 @@ def test_empty_pages_say_what_to_do_next(served: Served, visit: Visit) -> None:
     page.get_by_role("heading", name="There is nothing to judge at the moment").wait_for()
 
 
-def test_a_study_is_made_from_the_page_and_can_be_judged(
-    trained: Path, place: Path, visit: Visit
-) -> None:
+def test_a_study_is_made_from_the_page_and_can_be_judged(trained: Path, place: Path, visit: Visit) -> None:
     with serving(trained, store=place) as served:
         page = visit(served, "/studies")
         page.keyboard.press("n")
@@ -99,9 +97,7 @@ def test_a_study_that_is_being_made_can_be_cancelled(trained: Path, place: Path,
     assert not place.exists() or all_studies(FeedbackStore(str(place))) == []
 
 
-def test_conflicts_stand_beside_what_was_said_and_get_a_second_look(
-    served: Served, place: Path, visit: Visit
-) -> None:
+def test_conflicts_stand_beside_what_was_said_and_get_a_second_look(served: Served, place: Path, visit: Visit) -> None:
     study = pair_study(place, 4, wanted=2, repeats=0.0)
     judge_all(place, "ann", longer="first")
     judge_all(place, "ben", longer="second")
@@ -120,9 +116,7 @@ def test_conflicts_stand_beside_what_was_said_and_get_a_second_look(
     assert page.url.endswith(f"conflicts={study.id}"), "the view is in the address"
 
 
-def test_people_are_shown_with_agreement_side_bias_and_consistency(
-    served: Served, place: Path, visit: Visit
-) -> None:
+def test_people_are_shown_with_agreement_side_bias_and_consistency(served: Served, place: Path, visit: Visit) -> None:
     pair_study(place, 12, wanted=2, repeats=0.3)
     single_study(place, "score")
     judge_all(place, "ann", longer="first")
@@ -154,7 +148,12 @@ def test_no_serious_violation_of_accessibility(served: Served, place: Path, visi
     page.keyboard.press("d")
     page.keyboard.press("m")
     found += serious(axe, page, "judge")
-    for path in ("/studies", "/studies?make=1", "/people", f"/studies?conflicts={all_studies(FeedbackStore(str(place)))[0].id}"):
+    for path in (
+        "/studies",
+        "/studies?make=1",
+        "/people",
+        f"/studies?conflicts={all_studies(FeedbackStore(str(place)))[0].id}",
+    ):
         page.goto(served.address + path)
         page.locator("main h1").wait_for()
         page.wait_for_timeout(300)
