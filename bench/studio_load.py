@@ -141,7 +141,7 @@ def make_runs(folder: Path, runs: int, steps: int) -> None:
         (run / "config.yaml").write_text("model_name: embedded\n")
         with (run / "metrics.jsonl").open("w") as file:
             for step in range(1, steps + 1):
-                row = {f"metric_{i}": chance.random() for i in range(30)}
+                row: dict[str, Any] = {f"metric_{i}": chance.random() for i in range(30)}
                 row |= {"kind": "train", "step": step, "avg_reward": chance.random(), "kl": 0.1, "seconds/rollout": 1.0}
                 file.write(json.dumps(row) + "\n")
 

@@ -1,4 +1,4 @@
-"""Studies and people by requests: nothing of a request becomes a path or a flag, and a broken store harms no run page."""
+"""Studies and people by requests: nothing of them becomes a path or a flag, and a broken store harms no run page."""
 
 from __future__ import annotations
 

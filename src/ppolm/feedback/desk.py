@@ -125,7 +125,7 @@ class Desk:
         studies = self._studies()
 
         def work(connection: Connection) -> Question | None:
-            found = []
+            found: list[Any] = []
             for table in (judgements, skips):
                 newest = select(table).where(self._scope(table, studies)).order_by(table.c.time.desc()).limit(1)
                 found += connection.execute(newest).mappings().all()
