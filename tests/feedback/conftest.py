@@ -26,7 +26,12 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         yield str(tmp_path / "feedback.db")
         return
     url = request.getfixturevalue("postgres_url")
+    _empty(url)  # a test without this fixture may have left tables there
     yield url
+    _empty(url)
+
+
+def _empty(url: str) -> None:
     engine = create_engine(store_url(url))
     with engine.begin() as connection:
         connection.execute(text("DROP SCHEMA public CASCADE; CREATE SCHEMA public"))

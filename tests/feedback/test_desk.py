@@ -147,7 +147,8 @@ def test_a_task_names_no_policy_and_no_vote(store: FeedbackStore) -> None:
 # ---- which task comes next ------------------------------------------------------------------------------------------
 
 
-def test_what_a_live_run_waits_for_comes_first_and_the_oldest_wait_before_others(store: FeedbackStore) -> None:
+def test_what_a_live_run_waits_for_comes_first_and_the_oldest_wait_before_others(place: str) -> None:
+    store = FeedbackStore(place)
     create_study(store, Study("s", "score"), [Item("p?", ("studied",), (A,))])
     store.ask([Queued("old?", "forgotten", Source("old-run", 1, 0))])
     store.ask(waiting_for("young", 4, "yz", 1))
@@ -164,7 +165,8 @@ def test_what_a_live_run_waits_for_comes_first_and_the_oldest_wait_before_others
     assert [task.sides[0] for task in Desk(store, "ann", run="young").next(9)] == ["y", "z"]
 
 
-def test_a_wait_that_is_over_is_no_wait(store: FeedbackStore) -> None:
+def test_a_wait_that_is_over_is_no_wait(place: str) -> None:
+    store = FeedbackStore(place)
     past = Wait(now() - timedelta(seconds=60), now() - timedelta(seconds=1))
     store.ask([Queued("live?", "late", Source("run", 1, 0), wait=past)])
     store.ask(waiting_for("now", 1, "a"))
@@ -175,7 +177,8 @@ def test_a_wait_that_is_over_is_no_wait(store: FeedbackStore) -> None:
     assert store.waiting(live=True) == []
 
 
-def test_pairs_of_a_live_run_release_as_many_responses_as_they_can(store: FeedbackStore) -> None:
+def test_pairs_of_a_live_run_release_as_many_responses_as_they_can(place: str) -> None:
+    store = FeedbackStore(place)
     store.ask(waiting_for("run", 2, "abcd"))
     desk = Desk(store, "ann", ask="preference", run="run")
     first, second, *others = [(task, desk.commit(task.id, "tie")) for task in iter(lambda: _next(desk), None)]
@@ -210,7 +213,8 @@ def test_annotators_begin_at_different_items(store: FeedbackStore) -> None:
     assert len(begun) > 15
 
 
-def test_repeats_come_later_with_the_sides_swapped(store: FeedbackStore) -> None:
+def test_repeats_come_later_with_the_sides_swapped(place: str) -> None:
+    store = FeedbackStore(place)
     create_study(store, Study("s", repeats=0.1), pairs(60))
     done = judge_all(Desk(store, "ann", "s"))
     where: dict[str | None, tuple[int, Task]] = {}
@@ -254,7 +258,8 @@ def test_what_is_before_the_annotator_is_not_offered_again(store: FeedbackStore)
     assert {id_.partition("-")[0] for id_ in shown} == {record.details.item for record in store.records()}
 
 
-def test_a_second_look_asks_others_and_then_again_and_the_originals_stay(store: FeedbackStore) -> None:
+def test_a_second_look_asks_others_and_then_again_and_the_originals_stay(place: str) -> None:
+    store = FeedbackStore(place)
     create_study(store, Study("s", wanted=2, repeats=0, second_look=True), pairs(4))
     ann = {record.details.item: task for task, record in judge_all(Desk(store, "ann", "s"))}
     ben = Desk(store, "ben", "s")
@@ -308,7 +313,8 @@ def test_undo_leaves_what_was_imported_alone(store: FeedbackStore) -> None:
     assert store.records() == [imported]
 
 
-def test_thumbs_and_scores_of_the_queue(store: FeedbackStore) -> None:
+def test_thumbs_and_scores_of_the_queue(place: str) -> None:
+    store = FeedbackStore(place)
     store.ask([Queued("q?", text) for text in "xy"])
     thumb = Desk(store, "ann", ask="thumb")
     judged = thumb.commit(thumb.next()[0].id, "down").judgement

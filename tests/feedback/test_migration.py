@@ -24,13 +24,10 @@ KILLED_AT = """
 import os, signal, sys
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
-seen = []
 
 @event.listens_for(Engine, "before_cursor_execute")
 def count(connection, cursor, statement, parameters, context, many):
-    seen.append(statement)
-    altered = sum(text.startswith(("ALTER", "CREATE", "UPDATE feedback_schema")) for text in seen)
-    if altered == int(sys.argv[2]):
+    if sys.argv[2] in statement:
         os.kill(os.getpid(), signal.SIGKILL)
 
 from ppolm.feedback.store import FeedbackStore
@@ -71,11 +68,11 @@ def test_a_migrated_store_has_the_tables_of_a_new_one(place: str, tmp_path_facto
     engine.dispose()
 
 
-@pytest.mark.parametrize("moment", [1, 12, 24, 36])
-def test_killed_in_the_middle_leaves_the_old_store(place: str, moment: int) -> None:
+@pytest.mark.parametrize("moment", ["COLUMN policy", "COLUMN waits_until", "TABLE feedback_items", "UPDATE feedback_"])
+def test_killed_in_the_middle_leaves_the_old_store(place: str, moment: str) -> None:
     make_old_store(place)
     before = old_rows(place)
-    killed = subprocess.run([sys.executable, "-c", KILLED_AT, place, str(moment)], cwd=ROOT, capture_output=True)
+    killed = subprocess.run([sys.executable, "-c", KILLED_AT, place, moment], cwd=ROOT, capture_output=True)
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
     assert version(place) == 1
     assert old_rows(place) == before

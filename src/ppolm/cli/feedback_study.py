@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shlex
 import sys
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from ppolm.cli.settings import MachineArguments, parse
-from ppolm.errors import ConfigError
+from ppolm.errors import ConfigError, NoStoreError
 from ppolm.messages import printable
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def study(argv: list[str]) -> None:
     arguments = parse(StudyArguments, "ppolm feedback study", argv)
     refuse_idle(arguments)
     from ppolm.feedback.store import FeedbackStore
-    from ppolm.feedback.study import Study, check_study, create_study
+    from ppolm.feedback.study import Study, check_study, count_items, create_study, refuse_taken
 
     about = Study(
         name=arguments.name,
@@ -83,21 +84,27 @@ def study(argv: list[str]) -> None:
         second_look=arguments.second_look,
     )
     check_study(about)
+    with contextlib.suppress(NoStoreError):
+        refuse_taken(FeedbackStore(arguments.store, create=False), about.name)
     items, described = make_items(arguments, argv)
     gold = gold_items(arguments)
     store = FeedbackStore(arguments.store)
     made = create_study(store, about, [*gold, *items])  # a pair that is in both is a gold question
-    print(printable("\n".join(report(made, store.name, described, len(gold)))))
+    lines = report(made, store.name, count_items(store, made), described, len(gold))
+    print(printable("\n".join(lines)))
 
 
-def report(made: Study, store: str, described: str, gold: int) -> list[str]:
+def report(made: Study, store: str, number: int, described: str, gold: int) -> list[str]:
     """What was made, and how to judge it."""
+    from ppolm.cli.feedback_tables import number_of
+
     each = "1 judgement" if made.wanted == 1 else f"{made.wanted} judgements"
-    lines = [f"Study {made.name} in {store}: {described}; {each} per item."]
+    thing = "pair" if made.kind == "preference" else "answer"
+    lines = [f"Study {made.name} in {store}: {number_of(number, thing)} {described}; {each} per item."]
     if made.identical:
-        lines.append(f"{made.identical} pairs of the same text were left out.")
+        lines.append(f"Left out because both answers are the same text: {number_of(made.identical, 'pair')}.")
     if gold:
-        lines.append(f"{gold} gold questions are mixed in.")
+        lines.append(f"With known answers, to see who judges carefully: {number_of(gold, 'item')}.")
     if made.kind == "preference" and made.repeats:
         lines.append(f"{made.repeats:.0%} of the comparisons come again with the sides swapped.")
     command = shlex.join(["ppolm", "feedback", "label", "--store", store, "--study", made.name])
@@ -131,12 +138,11 @@ def refuse_idle(arguments: StudyArguments) -> None:
 
 def make_items(arguments: StudyArguments, argv: list[str]) -> tuple[list[Item], str]:
     """The items, and what they are."""
-    thing = "pairs" if arguments.ask == "preference" else "answers"
     if arguments.file is not None:
         from ppolm.studies.from_file import from_file
 
         items = drawn(from_file(arguments.file, arguments.ask), arguments)
-        return items, f"{len(items)} {thing} of {arguments.file}"
+        return items, f"of {arguments.file}"
     if arguments.step_of is not None:
         from ppolm.studies.from_step import from_step
 
@@ -144,12 +150,13 @@ def make_items(arguments: StudyArguments, argv: list[str]) -> tuple[list[Item], 
         items = drawn(from_step(Path(arguments.step_of), arguments.step, arguments.ask, argv), arguments)
         if not items:
             raise ConfigError("That step has one response per prompt: nothing to compare. Use --ask score or thumb.")
-        return items, f"{len(items)} {thing} of step {arguments.step} of {arguments.step_of}"
-    return sampled_items(arguments, argv, thing)
+        return items, f"of step {arguments.step} of {arguments.step_of}"
+    return sampled_items(arguments, argv)
 
 
-def sampled_items(arguments: StudyArguments, argv: list[str], thing: str) -> tuple[list[Item], str]:
+def sampled_items(arguments: StudyArguments, argv: list[str]) -> tuple[list[Item], str]:
     """Answers of policies, sampled now."""
+    from ppolm.cli.feedback_tables import number_of
     from ppolm.data.load_rows import load_prompts
     from ppolm.runs.prompt_schedule import different_prompts
     from ppolm.studies.from_policies import fair_prompts, from_policies, from_policy, some_of
@@ -168,7 +175,7 @@ def sampled_items(arguments: StudyArguments, argv: list[str], thing: str) -> tup
     else:
         samples = arguments.samples or (2 if arguments.ask == "preference" else 1)
         items = from_policy(policies[0], prompts, samples, arguments.ask, arguments.seed)
-    return items, f"{len(items)} {thing} of {labels} on {len(prompts)} prompts"
+    return items, f"of {labels} on {number_of(len(prompts), 'prompt')}"
 
 
 def drawn(items: list[Item], arguments: StudyArguments) -> list[Item]:

@@ -98,7 +98,7 @@ def win_rate_lines(rates: Sequence[WinRate], studies: Mapping[str, Study]) -> It
             f"[{one.rate.low:.1%}, {one.rate.high:.1%}] ({stands_on}, {number_of(one.ties, 'tie')} as half)"
         )
         if study and study.identical:
-            yield f"  {number_of(study.identical, 'pair')} of the same text were not asked, and are not counted"
+            yield f"  not asked, because both answers are the same text: {number_of(study.identical, 'pair')}"
 
 
 def _share(share: Interval | None, count: int) -> str:

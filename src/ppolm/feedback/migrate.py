@@ -16,7 +16,7 @@ NEW_COLUMNS: dict[Table, tuple[str, ...]] = {
     ),
     queue: ("policy", "purpose", "waits_since", "waits_until"),
 }
-"""What version 1 lacks. Every one may be NULL: the old rows stay as they are, and an older ppolm can still write."""
+"""What version 1 lacks. Each may be NULL: old rows stay as they are, and an older ppolm that has it open goes on."""
 NEW_TABLES = (studies, items, skips)
 
 

@@ -99,14 +99,23 @@ def create_study(store: FeedbackStore, study: Study, content: Sequence[Item]) ->
     answers = [answer_row(item.content, text) for item in different for text in item.responses]
 
     def work(connection: Connection) -> None:
-        if connection.execute(select(studies.c.id).where(studies.c.id == study.id)).first():
-            raise FeedbackError(f"{store.name} already has a study {brief(study.name)}. Choose another name.")
+        _refuse_taken(connection, store, study.name)
         insert_answers(connection, {row["id"]: row for row in answers})
         connection.execute(insert(studies).values(**_study_row(study)))
         insert_new(connection, items, rows)
 
     transact(store.engine, work, write=True)
     return study
+
+
+def refuse_taken(store: FeedbackStore, name: str) -> None:
+    """Raise if a store has a study of that name: better before its items are sampled than after."""
+    transact(store.engine, lambda connection: _refuse_taken(connection, store, name))
+
+
+def _refuse_taken(connection: Connection, store: FeedbackStore, name: str) -> None:
+    if connection.execute(select(studies.c.id).where(studies.c.id == study_id(name))).first():
+        raise FeedbackError(f"{store.name} already has a study {brief(name)}. Choose another name.")
 
 
 def check_study(study: Study) -> None:

@@ -195,7 +195,8 @@ class StudyQuestions:
 
     def _mine(self, table: Any) -> Any:
         """A first answer of this annotator, or a skip of a first question."""
-        return and_(table.c.annotator == self.annotator, func.coalesce(table.c.repetition, 0) == 0)
+        first = table.c.repetition.is_(None) if table is judgements else table.c.repetition == 0
+        return and_(table.c.annotator == self.annotator, first)
 
     def _question(self, row: Any) -> Question:
         sides = [Side(row["first_id"], row["text"], source_of(row, "first_"))]

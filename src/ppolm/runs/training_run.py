@@ -78,7 +78,6 @@ class TrainingRun:
         claim: Claim,
     ) -> None:
         self.trainer, self.config, self.claim = trainer, trainer.config, claim
-        trainer.occasion.run = claim.folder.name
         self.stopping = Stopping()
         self.saved: tuple[int, int] | None = None
         """Step and number of evaluations of the last checkpoint."""
@@ -150,6 +149,7 @@ class TrainingRun:
 
     def _run(self) -> TrainingResults:
         progress = Progress(self.schedule.total_steps, self.trainer.step)
+        self.trainer.occasion.run = self.folder.path.name
         with self.stopping:
             try:
                 self._train(progress)
