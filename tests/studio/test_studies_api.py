@@ -20,7 +20,7 @@ from ppolm.studio.reward_gaps import reward_gaps
 from ppolm.studio.study_request import study_arguments
 from ppolm.studio.visitors import Keys
 from ppolm.studio.workspace import Workspace
-from tests.runs.test_run_overview import make_run
+from tests.run_folders import make_run
 from tests.studio.judging import judge_all, live_wait, pair_study
 from tests.studio.serving import Served, serving
 
