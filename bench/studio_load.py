@@ -28,8 +28,8 @@ from typing import Any
 from ppolm.feedback.store import FeedbackStore
 from ppolm.feedback.study import Item, Study, create_study
 
-AHEAD, FEW = 10, 5
-"""As many tasks as the page loads at once, and how few make it ask for more."""
+FIRST, AHEAD, FEW = 3, 10, 5
+"""As many tasks as the page loads at first and later, and how few make it ask for more."""
 MOST_SECONDS = 600.0
 
 
@@ -98,7 +98,7 @@ class Visitor:
         ahead: list[str] = []
         for _ in range(count):
             if len(ahead) < FEW:
-                body = {"count": AHEAD, "exclude": ahead}
+                body = {"count": AHEAD if ahead else FIRST, "exclude": ahead, "progress": not ahead}
                 found = json.loads(await self.ask("POST", "/api/judge/next", body, "next tasks"))
                 ahead += [task["id"] for task in found["tasks"]]
             await asyncio.sleep(pause * chance.uniform(0.5, 1.5))
@@ -141,7 +141,7 @@ def make_runs(folder: Path, runs: int, steps: int) -> None:
         (run / "config.yaml").write_text("model_name: embedded\n")
         with (run / "metrics.jsonl").open("w") as file:
             for step in range(1, steps + 1):
-                row = {f"metric_{i}": chance.random() for i in range(30)}
+                row: dict[str, Any] = {f"metric_{i}": chance.random() for i in range(30)}
                 row |= {"kind": "train", "step": step, "avg_reward": chance.random(), "kl": 0.1, "seconds/rollout": 1.0}
                 file.write(json.dumps(row) + "\n")
 
@@ -182,6 +182,7 @@ def measure(folder: Path, arguments: argparse.Namespace) -> None:
             rate = arguments.annotators * arguments.judgements / took
             print(f"{arguments.annotators} annotators, {arguments.judgements} judgements each: {rate:.0f} per second")
             print(count_stored(place, arguments.annotators, arguments.judgements))
+            times.seconds["both"] = [second for all_ in list(times.seconds.values()) for second in all_]
             listed = asyncio.run(list_runs(port, found.group(2), times))
             print(f"{listed} runs of {arguments.steps} steps listed")
             for name in times.seconds:

@@ -243,7 +243,8 @@ def test_on_a_phone_everything_is_in_reach(served: Served, place: Path, visit: V
     for name in ("First", "Tie", "Both bad", "Second"):
         box = page.locator(".verdict", has_text=name).first.bounding_box()
         assert box["height"] >= 44
-        assert box["x"] >= 0 and box["x"] + box["width"] <= 390
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 390
         assert box["y"] + box["height"] <= 844
     first, second = (page.locator(".side").nth(i).bounding_box() for i in (0, 1))
     assert second["y"] > first["y"] + first["height"] - 1, "below each other"

@@ -52,11 +52,8 @@ def test_twenty_pairs_by_keyboard_become_a_reward_model(tmp_path: Path, visit: V
     assert len((tmp_path / "export.jsonl").read_text().splitlines()) == 20
     assert study.name == "Pairs"
     output = tmp_path / "reward-model"
-    code = ppolm(
-        ["reward", "--model-name", "embedded", "--data", str(tmp_path / "export.jsonl"), "--output", str(output)]
-        + ["--num-epochs", "1", "--batch-size", "8"]
-    )
-    assert code == 0
+    flags = ["--data", str(tmp_path / "export.jsonl"), "--output", str(output), "--num-epochs", "1"]
+    assert ppolm(["reward", "--model-name", "embedded", "--batch-size", "8", *flags]) == 0
     assert (output / "adapter_model.safetensors").is_file() or any(output.iterdir())
 
 

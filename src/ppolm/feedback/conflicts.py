@@ -68,8 +68,8 @@ def study_progress(store: FeedbackStore, study: Study) -> StudyProgress:
     looks = select(func.count()).where(judgements.c.study == study.id, judgements.c.repetition == SECOND_LOOK)
 
     def work(connection: Connection) -> StudyProgress:
-        counts = connection.execute(query).one()
-        return StudyProgress(*(int(count) for count in counts), connection.execute(looks).scalar_one())
+        all_, wanted, judged, disputed = (int(count) for count in connection.execute(query).one())
+        return StudyProgress(all_, wanted, judged, disputed, connection.execute(looks).scalar_one())
 
     return transact(store.engine, work)
 

@@ -61,8 +61,11 @@ class Desk:
             raise FeedbackError(f"Study {brief(self.study.name)} asks for a {self.study.kind}, not for a {ask}.")
         self._queue = QueueQuestions(ask or "score", annotator, run)
 
-    def next(self, count: int = 1, exclude: Iterable[str] = ()) -> list[Task]:
-        """The next tasks; ``exclude`` names tasks that are before the annotator already, and count as asked."""
+    def next(self, count: int = 1, exclude: Iterable[str] = (), counted: bool = True) -> list[Task]:
+        """The next tasks; ``exclude`` names tasks that are before the annotator already, and count as asked.
+
+        How many are left is said only if it is to be ``counted``, which takes longer than finding them.
+        """
         open_, count = list(exclude)[:MOST_TASKS], max(0, min(count, MOST_TASKS))
         studies = self._studies()
 
@@ -77,8 +80,9 @@ class Desk:
                 found += about.plan(connection, count - len(found), mine) if len(found) < count else []
             if self.study is None and len(found) < count:
                 found += self._queue.plan(connection, count - len(found), excluded, live=False)
-            left = self._left(connection, studies) if found else 0
-            return [task_of(question, self.annotator, max(1, left - i)) for i, question in enumerate(found)]
+            left = self._left(connection, studies) if found and counted else 0
+            first = [max(1, left - i) if counted else 0 for i in range(len(found))]
+            return [task_of(question, self.annotator, number) for question, number in zip(found, first, strict=True)]
 
         return transact(self.store.engine, work)
 
@@ -125,7 +129,7 @@ class Desk:
         studies = self._studies()
 
         def work(connection: Connection) -> Question | None:
-            found = []
+            found: list[Any] = []
             for table in (judgements, skips):
                 newest = select(table).where(self._scope(table, studies)).order_by(table.c.time.desc()).limit(1)
                 found += connection.execute(newest).mappings().all()

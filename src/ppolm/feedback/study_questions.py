@@ -19,6 +19,8 @@ REPEAT_WINDOW = 50
 """How far back a repeat may go beyond that."""
 GOLD_SHARE = 0.1
 """Gold questions among the first tasks of an annotator, at least, as long as there are any."""
+AT_ONCE = 10
+"""Items that are read together, for the next questions of one plan."""
 second = responses.alias("second")
 
 
@@ -45,10 +47,11 @@ class StudyQuestions:
         self.chance = int(digest(["chance", study.id, annotator])[:7], 16)
         """Where in the items' random order this annotator begins; with it repeats and gold come at other moments."""
         self._has_gold = True
+        self._ready: list[Question] = []
 
     def plan(self, connection: Connection, count: int, excluded: list[Question]) -> list[Question]:
         """The next questions, when ``excluded`` are already before the annotator."""
-        asked, self._has_gold = self._asked(connection), self._any_gold(connection)
+        asked, self._has_gold, self._ready = self._asked(connection), self._any_gold(connection), []
         for question in excluded:
             asked.count(question)
         taken = list(excluded)
@@ -114,36 +117,46 @@ class StudyQuestions:
         return self._first_of(connection, items.c.gold.is_not(None), taken) if self._has_gold else None
 
     def _fewest(self, connection: Connection, taken: list[Question]) -> Question | None:
-        """An item without a right answer that still wants judgements, of those that have the fewest."""
+        """An item without a right answer that still wants judgements, of those that have the fewest.
+
+        Several are read at once: those that stand next are what the following calls of a plan ask for.
+        """
+        keys = {question.key for question in taken}
+        self._ready = [question for question in self._ready if question.key not in keys]
         level = -1
-        while True:
+        while not self._ready:
             least = select(func.min(items.c.judged)).where(items.c.study == self.study.id, items.c.judged > level)
             found = connection.execute(least).scalar()
             if found is None or found >= self.study.wanted:
                 return None
             level = int(found)
-            question = self._first_of(connection, and_(items.c.judged == level, items.c.gold.is_(None)), taken)
-            if question is not None:
-                return question
+            self._ready = self._some_of(connection, and_(items.c.judged == level, items.c.gold.is_(None)), taken)
+        return self._ready[0]
 
     def _first_of(self, connection: Connection, condition: Any, taken: list[Question]) -> Question | None:
         """The next item, in this annotator's order, that meets a condition and was neither judged nor skipped."""
+        return next(iter(self._some_of(connection, condition, taken, 1)), None)
+
+    def _some_of(
+        self, connection: Connection, condition: Any, taken: list[Question], count: int = AT_ONCE
+    ) -> list[Question]:
+        """The next items of that kind; fewer than ``count`` do not mean that there are no more."""
         seen = [
             select(table.c.item).where(table.c.item == items.c.id, self._mine(table)).exists()
             for table in (judgements, skips)
         ]
         query = (
-            select(items.c.id)
+            _select()
             .where(items.c.study == self.study.id, condition, ~seen[0], ~seen[1])
             .where(items.c.id.not_in([question.key for question in taken]))
             .order_by(items.c.place)
-            .limit(1)
+            .limit(count)
         )
         for part in (items.c.place >= self.chance, items.c.place < self.chance):
-            key = connection.execute(query.where(part)).scalar()
-            if key is not None:
-                return self.find(connection, key)
-        return None
+            rows = connection.execute(query.where(part)).mappings().all()
+            if rows:
+                return [self._question(row) for row in rows]
+        return []
 
     def _repeat(self, connection: Connection, taken: list[Question]) -> Question | None:
         """A pair that this annotator judged a while ago, and was not asked again."""

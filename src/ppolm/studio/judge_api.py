@@ -67,7 +67,7 @@ class JudgeAPI:
         if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= MOST_AT_ONCE:
             raise BadRequestError(f"Expected a count from 1 to {MOST_AT_ONCE}.")
         desk = self._desk(request, body)
-        tasks = desk.next(count, ids_of(body.get("exclude")))
+        tasks = desk.next(count, ids_of(body.get("exclude")), counted=False)
         progress = vars(desk.progress()) if body.get("progress") is True else None
         return {"tasks": as_many_as_fit(tasks), "progress": progress}
 

@@ -77,14 +77,16 @@ def answers_of(body: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def answer_of(given: Mapping[str, Any]) -> tuple[Answer, float | None, str | None]:
     """The verdict with all that was said besides, the active seconds and the note; the desk checks their values."""
-    verdict, strength, axes = given.get("verdict"), given.get("strength"), given.get("axes")
+    verdict: Any = given.get("verdict")
+    strength, axes = given.get("strength"), given.get("axes")
     if not isinstance(verdict, str) and not _is_number(verdict):
         raise BadRequestError(f"{brief(verdict)} is no answer.")
     if strength is not None and (not isinstance(strength, int) or isinstance(strength, bool)):
         raise BadRequestError(f"The strength {brief(strength)} is no answer. Expected 1, 2 or 3.")
     if axes is not None and not (isinstance(axes, dict) and all(_is_number(score) for score in axes.values())):
         raise BadRequestError(f"The scores {brief(axes)} are no answer. Expected a number for each axis.")
-    seconds, note = given.get("seconds"), given.get("note")
+    seconds: Any = given.get("seconds")
+    note = given.get("note")
     if note is not None and not isinstance(note, str):
         raise BadRequestError("The note is no text.")
     return Answer(verdict, strength, axes), float(seconds) if _is_number(seconds) else None, note

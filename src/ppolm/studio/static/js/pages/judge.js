@@ -10,6 +10,7 @@ import { drawExtras, drawTexts, steps, STRENGTHS, verdictButtons, verdictWords }
 
 const DEFAULTS = { study: "", ask: "" };
 const AHEAD = 10;
+const FIRST = 3;  // few at first: they are there sooner, for everybody who begins at the same time
 const FEW = 5;
 const LOOK = 3000;
 const ASKS = { "": "as asked", score: "by scores", preference: "by comparisons", thumb: "by thumbs" };
@@ -106,7 +107,7 @@ function known() {
 let loading = null;
 /** Have tasks ready. `fresh`: forget those that are ready and not shown. */
 function load(fresh = false, next = []) {
-  loading ??= fetchTasks(fresh, next).finally(() => { loading = null; });
+  loading ??= fetchTasks(fresh, next).finally(() => { loading = null; }).then((more) => { if (more && current && ahead.length < FEW) load(); });
   return loading;
 }
 
@@ -117,11 +118,11 @@ async function fetchTasks(fresh, next) {
   const asked = JSON.stringify(scope());
   const count = fresh || !ahead.length || performance.now() - counted > 30_000;
   if (fresh) ahead = [];
-  const found = await post("/api/judge/next", { ...scope(), annotator, count: AHEAD, progress: count, exclude: [...known(), ...next].slice(0, 50) }).catch((error) => error);
-  if (asked !== JSON.stringify(scope())) return;
+  const found = await post("/api/judge/next", { ...scope(), annotator, count: current || ahead.length ? AHEAD : FIRST, progress: count, exclude: [...known(), ...next].slice(0, 50) }).catch((error) => error);
+  if (asked !== JSON.stringify(scope())) return false;
   if (found instanceof Error) {
     if (!current) { say(found.message, "error"); if (!texts.isConnected) nothingLeft(); }
-    return;
+    return false;
   }
   if (found.progress) {
     const unsent = outbox.tasks().length;
@@ -133,6 +134,7 @@ async function fetchTasks(fresh, next) {
   if (!current && ahead.length) show(ahead.shift());
   else if (!current) { drawProgress(); if (!document.querySelector(".empty")) nothingLeft(); }
   else drawProgress();
+  return found.tasks.length > 0;
 }
 
 function give(answer) {
