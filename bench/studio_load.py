@@ -4,7 +4,8 @@
 
 A studio is started as a user would start it, with a personal key per annotator. Each annotator opens their link, keeps
 some tasks loaded ahead as the page does, and answers with a pause of 0.5 to 1.5 times ``--pause`` seconds: faster than
-people judge. Then the store is counted. Runs with many steps are listed at last. Nothing leaves the loopback address.
+people judge. Then the store is counted, runs with many steps are listed, and a step of 100,000 tokens is looked at, by
+the requests that its page makes. Nothing leaves the loopback address.
 """
 
 from __future__ import annotations
@@ -27,10 +28,13 @@ from typing import Any
 
 from ppolm.feedback.store import FeedbackStore
 from ppolm.feedback.study import Item, Study, create_study
+from tests.studio.stored_tables import large_table
+from tests.studio.stored_tables import store as store_table
 
 FIRST, AHEAD, FEW = 3, 10, 5
 """As many tasks as the page loads at first and later, and how few make it ask for more."""
 MOST_SECONDS = 600.0
+TOKENS = 100_000
 
 
 @dataclass
@@ -132,6 +136,18 @@ async def list_runs(port: int, key: str, times: Times) -> int:
     return found
 
 
+async def see_tokens(port: int, key: str, times: Times) -> None:
+    """What the page of tokens asks for before its first view of a step, and then for another response."""
+    owner, base = Visitor(port, times), "/api/run/tokens/tokens"
+    await owner.ask("GET", f"/open?key={key}")
+    began = time.perf_counter()
+    for path in (base, f"{base}/1", f"{base}/1/responses", f"{base}/1/response/0"):
+        await owner.ask("GET", path)
+    times.seconds[f"first view of a step of {TOKENS:,} tokens"] = [time.perf_counter() - began]
+    for response in range(1, 21):
+        await owner.ask("GET", f"{base}/1/response/{response}", name="another response of it")
+
+
 def make_runs(folder: Path, runs: int, steps: int) -> None:
     """Run folders as training leaves them, with only what a list reads."""
     chance = random.Random(0)
@@ -163,6 +179,7 @@ def measure(folder: Path, arguments: argparse.Namespace) -> None:
     runs, place, people = folder / "runs", folder / "feedback.db", folder / "people"
     runs.mkdir()
     make_runs(runs, arguments.runs, arguments.steps)
+    store_table(large_table(TOKENS), runs / "tokens", 1)
     items = [Item(f"Question {i}? " + "words " * 100, (f"Answer a {i}", f"Answer b {i}")) for i in range(2000)]
     create_study(FeedbackStore(str(place)), Study("Load", wanted=arguments.annotators), items)
     keys = [secrets.token_urlsafe(18) for _ in range(arguments.annotators)]
@@ -184,6 +201,7 @@ def measure(folder: Path, arguments: argparse.Namespace) -> None:
             print(count_stored(place, arguments.annotators, arguments.judgements))
             times.seconds["both"] = [second for all_ in list(times.seconds.values()) for second in all_]
             listed = asyncio.run(list_runs(port, found.group(2), times))
+            asyncio.run(see_tokens(port, found.group(2), times))
             print(f"{listed} runs of {arguments.steps} steps listed")
             for name in times.seconds:
                 print(times.line(name))
