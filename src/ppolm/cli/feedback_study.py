@@ -6,6 +6,7 @@ import contextlib
 import random
 import shlex
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -159,7 +160,7 @@ def sampled_items(arguments: StudyArguments, argv: list[str]) -> tuple[list[Item
     from ppolm.cli.feedback_tables import number_of
     from ppolm.data.load_rows import load_prompts
     from ppolm.runs.prompt_schedule import different_prompts
-    from ppolm.studies.from_policies import fair_prompts, from_policies, from_policy, some_of
+    from ppolm.studies.from_policies import PROMPTS_AT_ONCE, fair_prompts, from_policies, from_policy, some_of
     from ppolm.studies.policy import find_policies
 
     names = arguments.policies or (str(arguments.policy),)
@@ -170,12 +171,19 @@ def sampled_items(arguments: StudyArguments, argv: list[str]) -> tuple[list[Item
         print(f"{unfair} held-out prompts are left out: the other run was trained on them.", file=sys.stderr)
     prompts = some_of(prompts, arguments.count, arguments.seed)
     labels = " and ".join(policy.label for policy in policies)
+    tick = counter(len(policies) * -(-len(prompts) // PROMPTS_AT_ONCE))
     if len(policies) == 2:
-        items = from_policies(policies, prompts, arguments.ask, arguments.seed)
+        items = from_policies(policies, prompts, arguments.ask, arguments.seed, tick)
     else:
         samples = arguments.samples or (2 if arguments.ask == "preference" else 1)
-        items = from_policy(policies[0], prompts, samples, arguments.ask, arguments.seed)
+        items = from_policy(policies[0], prompts, samples, arguments.ask, arguments.seed, tick)
     return items, f"of {labels} on {number_of(len(prompts), 'prompt')}"
+
+
+def counter(batches: int) -> Callable[[], None]:
+    """Says how far sampling is, each time that it is called; the page of studies shows it, too."""
+    done = iter(range(1, batches + 1))
+    return lambda: print(f"sampled {next(done, batches)} of {batches} batches of prompts", file=sys.stderr, flush=True)
 
 
 def drawn(items: list[Item], arguments: StudyArguments) -> list[Item]:

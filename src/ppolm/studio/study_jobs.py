@@ -35,6 +35,8 @@ class Job:
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=KEPT_LINES))
     began: float = field(default_factory=time.monotonic)
     ended: float | None = None
+    following: asyncio.Task[None] | None = None
+    """Reads what the process says, until it has ended."""
 
     def to_dict(self) -> dict[str, Any]:
         """As the page gets it."""
@@ -53,7 +55,6 @@ class StudyJobs:
 
     def __init__(self) -> None:
         self._jobs: OrderedDict[str, Job] = OrderedDict()
-        self._tasks: set[asyncio.Task[None]] = set()
         self._starting = False
 
     def all(self) -> list[dict[str, Any]]:
@@ -81,9 +82,7 @@ class StudyJobs:
         self._jobs[job.id] = job
         while len(self._jobs) > KEPT_JOBS:
             self._jobs.popitem(last=False)
-        task = asyncio.create_task(self._follow(job))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        job.following = asyncio.create_task(self._follow(job))
         return job.to_dict()
 
     async def cancel(self, id_: str) -> dict[str, Any]:
@@ -100,6 +99,8 @@ class StudyJobs:
             except (TimeoutError, asyncio.TimeoutError):
                 with contextlib.suppress(ProcessLookupError):
                     job.process.kill()
+            if job.following is not None:
+                await asyncio.wait([job.following], timeout=END_SECONDS)
         return job.to_dict()
 
     async def _follow(self, job: Job) -> None:
@@ -122,3 +123,5 @@ class StudyJobs:
                 job.state = "cancelled"
                 with contextlib.suppress(ProcessLookupError):
                     job.process.kill()
+                with contextlib.suppress(TimeoutError, asyncio.TimeoutError):
+                    await asyncio.wait_for(job.process.communicate(), END_SECONDS)

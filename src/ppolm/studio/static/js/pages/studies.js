@@ -49,11 +49,17 @@ function card(study) {
   study.guidelines ? h("details", {}, h("summary", {}, "Guidelines"), h("p", { class: "text" }, study.guidelines)) : null, exportMenu(study));
 }
 
+/** How far sampling is, by the last line of the process that says so. */
+function howFar(one) {
+  const said = one.lines.map((line) => line.match(/^sampled (\d+) of (\d+)/)).filter(Boolean).at(-1);
+  return said ? { max: Number(said[2]), value: Number(said[1]) } : {};
+}
+
 function job(one) {
   if (one.state === "done" && found.studies.some((study) => study.name === one.name)) return null;
   const words = { running: `Making “${one.name}”: ${duration(one.seconds)} so far`, failed: `“${one.name}” could not be made`, cancelled: `“${one.name}” was cancelled`, done: `“${one.name}” is made` };
   return h("div", { class: `panel job ${one.state}` }, h("div", { class: "together" }, h("b", {}, words[one.state]), one.state === "running" ? h("button", { type: "button", onclick: () => cancel(one.id) }, "Cancel") : null),
-    one.state === "running" ? h("progress", { "aria-label": "Being made" }) : null, one.lines.length && one.state !== "cancelled" ? h("pre", { class: "text", tabindex: "0" }, one.lines.slice(one.state === "running" ? -3 : -8).join("\n")) : null);
+    one.state === "running" ? h("progress", { "aria-label": "Being made", ...howFar(one) }) : null, one.lines.length && one.state !== "cancelled" ? h("pre", { class: "text", tabindex: "0" }, one.lines.slice(one.state === "running" ? -3 : -8).join("\n")) : null);
 }
 
 async function cancel(id) {
