@@ -15,6 +15,7 @@ from typing import Any
 
 from ppolm.messages import cut, printable
 from ppolm.studio.answers import BadRequestError, NotFoundError
+from ppolm.studio.child_processes import end_process
 
 KEPT_JOBS = 10
 KEPT_LINES = 30
@@ -121,7 +122,4 @@ class StudyJobs:
             job.ended = time.monotonic()
             if job.process.returncode is None:
                 job.state = "cancelled"
-                with contextlib.suppress(ProcessLookupError):
-                    job.process.kill()
-                with contextlib.suppress(TimeoutError, asyncio.TimeoutError):
-                    await asyncio.wait_for(job.process.communicate(), END_SECONDS)
+            await end_process(job.process)
