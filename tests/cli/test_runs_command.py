@@ -168,8 +168,13 @@ def test_a_pipe_that_takes_only_ascii_gets_ascii(tmp_path: Path) -> None:
 def test_a_hundred_runs_of_two_thousand_steps_are_listed_by_a_small_part_of_their_rows(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parsed: list[int] = []
-    monkeypatch.setattr(metrics_tail, "parse_row", lambda line: parsed.append(1) or parse_row(line))
+    parsed: list[bytes] = []
+
+    def counted(line: bytes) -> metrics_tail.Row | None:
+        parsed.append(line)
+        return parse_row(line)
+
+    monkeypatch.setattr(metrics_tail, "parse_row", counted)
     first = make_run(tmp_path / "run-000", steps=2000, padding="x" * 300)
     for number in range(1, 100):
         run = make_run(tmp_path / f"run-{number:03d}", steps=1)
