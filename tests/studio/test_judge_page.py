@@ -175,6 +175,26 @@ def test_offline_for_a_moment_nothing_is_lost(served: Served, place: Path, visit
     wait_until(again, lambda: again.evaluate(kept) == 0)
 
 
+def test_an_answer_that_is_on_its_way_and_does_not_arrive_can_be_taken_back(
+    served: Served, place: Path, visit: Visit
+) -> None:
+    pair_study(place, 20, repeats=0.0)
+    page = begin(visit(served, "/judge"))
+    held: list[Any] = []
+    page.route("**/api/judge/answer", lambda route: held.append(route))  # neither answered nor refused, for now
+    press(page, "a")
+    wait_until(page, lambda: len(held) == 1)
+    before = page.locator(".texts").inner_text()
+    page.keyboard.press("u")
+    page.wait_for_timeout(200)
+    assert page.locator(".texts").inner_text() == before, "as long as it may still arrive, nothing is taken back"
+    held[0].abort()
+    page.unroute("**/api/judge/answer")
+    wait_until(page, lambda: page.locator(".texts").inner_text() != before)
+    press(page, "l")
+    stored(page, place, 1)
+
+
 def test_an_answer_whose_reply_was_lost_is_stored_once(served: Served, place: Path, visit: Visit) -> None:
     pair_study(place, 20, repeats=0.0)
     page = begin(visit(served, "/judge"))

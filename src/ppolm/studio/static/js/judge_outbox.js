@@ -57,7 +57,7 @@ export class Outbox {
 
   tasks() { return this.entries.map((one) => one.answer.task); }
 
-  /** Resolves to true when a task's answer is no longer on its way, to false after some seconds. */
+  /** Resolves when a task's answer is no longer on its way: to true if it was stored, to false if it is still here. */
   landed(task) {
     if (!this.tasks().includes(task)) return Promise.resolve(true);
     return new Promise((resolve) => {
@@ -94,6 +94,7 @@ export class Outbox {
       this.failed(batch, error);
     } finally {
       this.flying.clear();
+      for (const waiter of this.waiters.splice(0)) waiter.resolve(!this.tasks().includes(waiter.task));
       this.tell();
     }
     if (this.entries.length && !this.problem) this.send();

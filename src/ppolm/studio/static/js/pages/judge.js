@@ -168,7 +168,11 @@ async function undo() {
 async function takeBack() {
   const entry = history.at(-1);
   if (entry && outbox.withdraw(entry.task.id)) { bringBack(entry.task); return; }
-  if (entry && !(await outbox.landed(entry.task.id))) { say("The last answer is still being sent. Try again in a moment.", "error"); return; }
+  if (entry && !(await outbox.landed(entry.task.id))) {
+    if (outbox.withdraw(entry.task.id)) bringBack(entry.task);  // it was on its way, and did not arrive
+    else say("The last answer is still being sent. Try again in a moment.", "error");
+    return;
+  }
   const where = { ...(entry?.scope ?? scope()), annotator };
   const task = entry?.task ?? (await trying(() => post("/api/judge/last", where)))?.task;
   if (!task) { say("There is nothing to take back."); return; }
