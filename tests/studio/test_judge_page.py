@@ -181,7 +181,7 @@ def test_an_answer_that_is_on_its_way_and_does_not_arrive_can_be_taken_back(
     pair_study(place, 20, repeats=0.0)
     page = begin(visit(served, "/judge"))
     held: list[Any] = []
-    page.route("**/api/judge/answer", lambda route: held.append(route))  # neither answered nor refused, for now
+    page.route("**/api/judge/answer", lambda route: route.abort() if held else held.append(route))
     press(page, "a")
     wait_until(page, lambda: len(held) == 1)
     before = page.locator(".texts").inner_text()
@@ -189,8 +189,8 @@ def test_an_answer_that_is_on_its_way_and_does_not_arrive_can_be_taken_back(
     page.wait_for_timeout(200)
     assert page.locator(".texts").inner_text() == before, "as long as it may still arrive, nothing is taken back"
     held[0].abort()
-    page.unroute("**/api/judge/answer")
     wait_until(page, lambda: page.locator(".texts").inner_text() != before)
+    page.unroute("**/api/judge/answer")
     press(page, "l")
     stored(page, place, 1)
 
