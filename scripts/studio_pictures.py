@@ -53,6 +53,11 @@ def wait_for_charts(page: Any) -> None:
     page.wait_for_selector(".js-plotly-plot")
 
 
+def wait_for_tokens(page: Any) -> None:
+    """Let the text be coloured."""
+    page.locator(".cells .token").first.wait_for()
+
+
 def open_reward_model(page: Any) -> None:
     """The report of the reward model that was trained."""
     page.get_by_role("link", name="my-reward").click()
@@ -113,9 +118,9 @@ PICTURES: list[Picture] = [
     Picture("runs", "/", height=420),
     Picture("run", "/run/first-look", wait_for_charts, height=1150),
     Picture("compare", "/compare?run=gentle&run=bold", wait_for_charts, height=1150),
-    Picture("tokens", "/run/first-look/tokens?step=30&response=0&second=kl", height=860),
-    Picture("explain", "/run/first-look/tokens?step=30&response=0&token=6&explain=1", height=900),
-    Picture("what-if", "/run/first-look/tokens?step=30&response=0&whatif=1&lam=0.5", height=900),
+    Picture("tokens", "/run/first-look/tokens?step=30&response=0&second=kl", wait_for_tokens, height=860),
+    Picture("explain", "/run/first-look/tokens?step=30&response=0&token=6&explain=1", wait_for_tokens, height=900),
+    Picture("what-if", "/run/first-look/tokens?step=30&response=0&whatif=1&lam=0.5", wait_for_tokens, height=900),
     Picture("judge", "/judge", begin_judging, height=700),
     Picture("judge-phone", "/judge", begin_judging, height=844, phone=True),
     Picture("studies", "/studies", height=420),
