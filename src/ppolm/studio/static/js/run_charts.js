@@ -62,7 +62,7 @@ export function seriesOf(chart, run, weight, several) {
 /** A box for a chart; `plot` inside it is drawn by `drawChart`. */
 export function chartBox(chart) {
   const plot = h("div", { class: "plot" });
-  const legend = h("div", { class: "legend" });
+  const legend = h("div", { class: "chart-legend" });
   const about = chart.note ? h("button", { type: "button", class: "about", title: chart.note, "aria-label": `${chart.title}: ${chart.note}`, onclick: () => say(`${chart.title}: ${chart.note}.`) }, "?") : null;
   const box = h("figure", { class: "chart", style: { margin: "0" } }, h("h3", {}, chart.title, about, legend), plot);
   return Object.assign(box, { plot, legend });
