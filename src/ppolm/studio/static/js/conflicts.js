@@ -21,7 +21,7 @@ function conflict(one) {
 /** The conflicts of a study; `go` opens another page of them, `back` the list of studies. */
 export async function drawConflicts(node, study, offset, go, back) {
   const found = await trying(() => get("/api/studies/conflicts", { study, offset }));
-  if (!found) return;
+  if (!found) { fill(node, empty("These conflicts cannot be shown", h("p", {}, h("a", { href: "/studies" }, "All studies")))); return; }
   const box = h("input", { type: "checkbox", checked: found.study.second_look });
   box.addEventListener("change", async () => { if (!(await trying(() => post("/api/studies/second-look", { study, wanted: box.checked })))) box.checked = !box.checked; });
   const pages = h("div", { class: "together" }, offset > 0 ? h("button", { type: "button", onclick: () => go(Math.max(0, offset - 10)) }, "Before") : null,
