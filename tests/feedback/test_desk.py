@@ -372,3 +372,18 @@ def test_the_next_task_of_a_large_study_takes_no_more_queries_than_that_of_a_sma
         assert len(Desk(store, "ann", name).next(2)) == 2
         needed.append(len(asked))
     assert needed[0] == needed[1]
+
+
+def test_a_page_that_begins_asks_the_store_once(store: FeedbackStore) -> None:
+    """A hundred people may open their pages in the same moment: one transaction each, and few statements."""
+    create_study(store, Study("s", wanted=3), pairs(30))
+    asked: list[str] = []
+    event.listen(store.engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
+    tasks, progress = Desk(store, "ann").ahead(3, progress=True)
+    assert (len(tasks), progress) == (3, Progress(0, 30, 0))
+    assert sum(text.startswith("BEGIN") for text in asked) == 1
+    assert len(asked) <= 12
+    asked.clear()
+    more, _ = Desk(store, "ann").ahead(10, [task.id for task in tasks])
+    assert len(more) == 10
+    assert len(asked) <= 14, "what the page has already is looked up together"

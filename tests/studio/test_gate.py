@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -14,6 +16,7 @@ from starlette.routing import Route
 
 from ppolm.errors import ConfigError
 from ppolm.studio.app import FEATURES
+from ppolm.studio.serve import listen
 from ppolm.studio.studio import Studio
 from ppolm.studio.visitors import Keys, read_annotators
 from tests.run_folders import make_run
@@ -232,3 +235,24 @@ def test_a_client_of_another_machine_never_sees_the_owners_pages(served: Served)
     assert not _is_local(("192.0.2.7", 1))
     assert not _is_local(None)
     assert isinstance(served.stranger(), Client)
+
+
+def test_answers_are_sent_at_once_over_a_connection_that_stays_open() -> None:
+    """Without TCP_NODELAY the end of an answer waits for the browser's acknowledgement: 40 ms on every request."""
+    options: list[int] = []
+
+    async def connect() -> None:
+        async def accepted(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            options.append(writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        async with await asyncio.start_server(accepted, sock=listener):
+            reader, writer = await asyncio.open_connection(*listener.getsockname())
+            await reader.read()
+            writer.close()
+
+    listener = listen("127.0.0.1", 0)
+    thread = threading.Thread(target=asyncio.run, args=(connect(),))  # a browser's loop may run in this one
+    thread.start()
+    thread.join()
+    assert options[0] != 0

@@ -17,6 +17,7 @@ from tests.studio.judging import (
     begin,
     live_wait,
     pair_study,
+    pairs,
     press,
     prompt,
     ready,
@@ -127,6 +128,36 @@ def test_pairs_come_again_with_the_sides_swapped(served: Served, place: Path, vi
     assert len(again) >= 3
     for record in again:
         assert record.verdict == -originals[record.details.item].verdict, "the first side is now the other answer"
+
+
+def test_gold_questions_look_like_all_others_and_the_owner_sees_how_they_were_answered(
+    served: Served, place: Path, visit: Visit
+) -> None:
+    plain = pairs(12)
+    gold = [Item(f"Known {i}?", (f"Right {i}.", f"Wrong {i}."), gold="first") for i in range(3)]
+    create_study(FeedbackStore(str(place)), Study("Checked", repeats=0.0), [*plain, *gold])
+    sent = served.visitor(ANN).post("/api/judge/next", {"count": 15}).body.decode()
+    assert sent.count("Known") == 3
+    assert "gold" not in sent.lower(), "nothing that the page is sent says which they are"
+    page = ready(visit(served, "/judge", key=ANN))
+    seen, looks = 0, {}
+    for _ in range(15):
+        known = prompt(page).startswith("Known")
+        seen += known
+        looks[known] = page.locator("main").evaluate(
+            "(node) => [...node.querySelectorAll('*')].map((e) => e.className).join()"
+        )
+        right_first = page.locator(".side .box-text").first.inner_text().startswith("Right")
+        wrong = known and seen == 3  # one of three is answered wrong
+        press(page, "a" if right_first != wrong else "l")
+    stored(page, place, 15)
+    assert seen == 3
+    assert looks[True] == looks[False]
+    owner = visit(served, "/people")
+    row = owner.get_by_role("row").filter(has_text="ann")
+    row.wait_for()
+    assert "67 %" in row.inner_text()
+    assert "3 gold questions" in row.inner_text()
 
 
 def test_two_annotators_never_see_each_others_votes(served: Served, place: Path, visit: Visit) -> None:

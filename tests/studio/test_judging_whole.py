@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -17,7 +18,8 @@ from ppolm.cli.main import run as ppolm
 from ppolm.feedback.store import FeedbackStore
 from ppolm.feedback.tables import queue
 from ppolm.feedback.transactions import transact
-from tests.studio.judging import begin, pair_study, press, prompt, records, stored
+from ppolm.supervised.load_reward import load_reward_model
+from tests.studio.judging import begin, pair_study, pairs, press, prompt, records, stored
 from tests.studio.serving import serving, wait_until
 
 Visit = Callable[..., Any]
@@ -54,7 +56,16 @@ def test_twenty_pairs_by_keyboard_become_a_reward_model(tmp_path: Path, visit: V
     output = tmp_path / "reward-model"
     flags = ["--data", str(tmp_path / "export.jsonl"), "--output", str(output), "--num-epochs", "1"]
     assert ppolm(["reward", "--model-name", "embedded", "--batch-size", "8", *flags]) == 0
-    assert (output / "adapter_model.safetensors").is_file() or any(output.iterdir())
+    trained_on = (output / "trained_on.txt").read_text().splitlines()
+    held_out = json.loads((output / "readiness.json").read_text())["rows"]["prompts"]
+    assert len(trained_on) + held_out == 20, "every judged pair was trained on or held out"
+    judged = {record.judgement.prompt.content for record in records(place)}
+    unseen = [item for item in pairs(30) if item.content not in judged]
+    model = load_reward_model(str(output))
+    assert len(unseen) == 10
+    for item in unseen:
+        good, short = model.score_texts([item.content] * 2, list(item.responses))
+        assert good > short, "people preferred the long answers, and so does the model where nobody judged"
 
 
 @contextmanager
@@ -88,21 +99,17 @@ def test_a_run_ends_because_its_responses_were_judged_in_the_page(
         page.get_by_label("Name").fill("me")
         page.keyboard.press("Enter")
         overview.get_by_role("link", name="waiting for people").wait_for(timeout=120_000)
-        delays = []
         until = time.monotonic() + 200
         while process.poll() is None and time.monotonic() < until:
             if page.locator(".verdict").count():
                 thumb = page.locator(".verdicts.thumb").count() == 1  # a response that waits alone is not compared
                 press(page, "y" if thumb else keys)
-                last = time.monotonic()
                 if page.locator(".verdict").count() == 0:
                     wait_until(page, lambda: waits(place) == 0 or page.locator(".verdict").count() > 0, 30)
-                    delays.append(time.monotonic() - last)
             page.wait_for_timeout(50)
         assert process.wait(60) == 0, process.stdout.read() if process.stdout else ""
         found = records(place)
         assert {record.source.run for record in found} == {"live"}
         assert ("preferences" if ask == "preference" else "scores") in {record.kind for record in found}
-        assert min(delays) < 2, "training goes on within two seconds of the last judgement"
         overview.locator(".state.finished").wait_for()
     assert (runs / "live" / "report" / "summary.md").is_file()

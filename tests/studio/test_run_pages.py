@@ -16,6 +16,9 @@ from typing import Any
 import pytest
 
 from ppolm.runs.run_status import RunStatus, read_status
+from ppolm.studio.run_api import other_store
+from ppolm.studio.studio import Studio
+from ppolm.studio.workspace import Workspace
 from tests.run_folders import make_run
 from tests.studio.serving import serving, wait_until
 
@@ -81,6 +84,29 @@ def test_killing_the_page_does_not_touch_the_run_it_shows(tmp_path: Path) -> Non
         for one in (process, studio):
             one.kill()
             one.communicate()
+
+
+def test_killing_a_run_under_an_open_page_leaves_the_page_alive_and_says_so(
+    tmp_path: Path, visit: Callable[..., Any]
+) -> None:
+    process = train_embedded(tmp_path, 500)
+    try:
+        with serving(tmp_path) as served:
+            overview, page = visit(served), visit(served)
+            page.get_by_role("link", name="live").click(timeout=120_000)
+            wait_until(page, lambda: page.evaluate(POINTS) >= 2, 90)
+            os.kill(process.pid, signal.SIGKILL)  # at whatever moment it is in
+            process.wait()
+            page.get_by_text("stopped").first.wait_for(timeout=60_000)
+            overview.locator(".state.stopped").wait_for(timeout=60_000)
+            steps = len((tmp_path / "live" / "metrics.jsonl").read_text().splitlines())
+            assert 2 <= page.evaluate(POINTS) <= steps
+            assert "--resume" in page.locator("main").inner_text(), "it says how to go on"
+            page.reload()
+            wait_until(page, lambda: page.evaluate(POINTS) >= 2)
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_two_runs_in_the_same_charts_with_what_differs(tmp_path: Path, visit: Callable[..., Any]) -> None:
@@ -210,3 +236,23 @@ def test_the_list_of_a_folder_without_runs_says_what_to_do_next(tmp_path: Path, 
         page.get_by_role("heading", name="There are no runs here yet").wait_for()
         make_run(tmp_path / "first")
         page.get_by_role("link", name="first").wait_for()
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"reward": ["human"], "feedback_store": "theirs.db"}, "theirs.db"),
+        ({"reward": "model", "judge": "human", "feedback_store": "postgresql://me:secret@host/db"}, "host/db"),
+        ({"reward": ["human"], "feedback_store": "ours.db"}, None),
+        ({"reward": ["human"], "feedback_store": "here/../ours.db"}, None),
+        ({"reward": ["model"], "feedback_store": "theirs.db"}, None),
+        ({"reward": ["human"], "feedback_store": 3}, None),
+    ],
+)
+def test_a_run_that_asks_people_in_another_store_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], expected: str | None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = other_store(Studio(Workspace([tmp_path]), store=str(tmp_path / "ours.db")), settings)
+    assert (None if found is None else found["run"].endswith(str(expected))) == (None if expected is None else True)
+    assert "secret" not in str(found)

@@ -41,6 +41,8 @@ class StudioArguments:
     """Address to listen on. Another than 127.0.0.1 opens judging to other machines and needs --annotators."""
     annotators: str | None = None
     """File with a line `name key` for each annotator: a personal link is printed for each."""
+    device: str = "auto"
+    """Where "Try it" and reward models compute: auto, cpu, cuda, mps. Beside a run on the only GPU: cpu."""
     open: bool = True
     """Open the page in a browser, if there is one."""
     example: bool = False
@@ -57,11 +59,16 @@ def main(argv: list[str]) -> None:
         raise ConfigError(
             f"ppolm studio needs {error.name}, which is not installed. Install it with: pip install 'ppolm[studio]'"
         ) from error
+    from ppolm.studio.model_workers import ModelWorkers
     from ppolm.studio.studio import Studio
     from ppolm.studio.visitors import Keys, read_annotators
     from ppolm.studio.workspace import Workspace
 
     plotly_script()
+    if arguments.device != "auto":
+        from ppolm.base_setup.device import resolve_device
+
+        resolve_device(arguments.device)  # a wrong name is told now, not when somebody tries a model
     if arguments.host not in LOCAL and arguments.annotators is None:
         raise ConfigError(
             f"--host {arguments.host} opens the page to other machines. Name who may judge there with --annotators "
@@ -69,7 +76,8 @@ def main(argv: list[str]) -> None:
         )
     annotators = {} if arguments.annotators is None else read_annotators(Path(arguments.annotators))
     with place_of(arguments) as (folders, store):
-        studio = Studio(Workspace(folders), store=store, keys=Keys(annotators=annotators), host=arguments.host)
+        keys, models = Keys(annotators=annotators), ModelWorkers(device=arguments.device)
+        studio = Studio(Workspace(folders), store=store, keys=keys, host=arguments.host, models=models)
         serve(studio, arguments.port, lambda ready: announce(ready, arguments.open))
 
 

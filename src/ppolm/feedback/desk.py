@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, and_, delete, func, or_, select
+from sqlalchemy import Connection, Executable, Result, Select, and_, bindparam, delete, func, or_, select
 
 from ppolm.errors import FeedbackError
-from ppolm.feedback.queue_questions import BETWEEN, QueueQuestions
+from ppolm.feedback.queue_questions import BETWEEN, QueueQuestions, asked_in
 from ppolm.feedback.record import Record, now
 from ppolm.feedback.statements import insert_new
 from ppolm.feedback.store import FeedbackStore
-from ppolm.feedback.study import Ask, Study, all_studies, find_study
+from ppolm.feedback.study import Ask, Study, find_study, read_studies
 from ppolm.feedback.study_questions import StudyQuestions
 from ppolm.feedback.tables import judgements, skips
 from ppolm.feedback.task import Answer, Question, Task, answered, judgement_id, key_of, matching, task_of
@@ -61,16 +62,24 @@ class Desk:
             raise FeedbackError(f"Study {brief(self.study.name)} asks for a {self.study.kind}, not for a {ask}.")
         self._queue = QueueQuestions(ask or "score", annotator, run)
 
-    def next(self, count: int = 1, exclude: Iterable[str] = (), counted: bool = True) -> list[Task]:
-        """The next tasks; ``exclude`` names tasks that are before the annotator already, and count as asked.
+    def next(self, count: int = 1, exclude: Iterable[str] = ()) -> list[Task]:
+        """The next tasks, with how many are left; ``exclude`` as for ``ahead``."""
+        tasks, progress = self.ahead(count, exclude, progress=True)
+        left = progress.left if progress is not None else 0
+        return [replace(task, left=max(1, left - number)) for number, task in enumerate(tasks)]
 
-        How many are left is said only if it is to be ``counted``, which takes longer than finding them.
+    def ahead(
+        self, count: int, exclude: Iterable[str] = (), progress: bool = False
+    ) -> tuple[list[Task], Progress | None]:
+        """The next tasks, and on demand how far the annotator is; ``exclude`` names tasks that they have already.
+
+        Those count as asked. Everything is read in one transaction, since many people may begin in the same moment.
         """
         open_, count = list(exclude)[:MOST_TASKS], max(0, min(count, MOST_TASKS))
-        studies = self._studies()
 
-        def work(connection: Connection) -> list[Task]:
-            excluded = [question for id_ in open_ if (question := self._find(connection, id_, studies)) is not None]
+        def work(connection: Connection) -> tuple[list[Task], Progress | None]:
+            studies = self._studies(connection)
+            excluded = self._find(connection, open_, studies)
             found: list[Question] = []
             if self.study is None:
                 found += self._queue.plan(connection, count, excluded, live=True)
@@ -80,9 +89,8 @@ class Desk:
                 found += about.plan(connection, count - len(found), mine) if len(found) < count else []
             if self.study is None and len(found) < count:
                 found += self._queue.plan(connection, count - len(found), excluded, live=False)
-            left = self._left(connection, studies) if found and counted else 0
-            first = [max(1, left - i) if counted else 0 for i in range(len(found))]
-            return [task_of(question, self.annotator, number) for question, number in zip(found, first, strict=True)]
+            tasks = [task_of(question, self.annotator) for question in found]
+            return tasks, self._progress(connection, studies) if progress else None
 
         return transact(self.store.engine, work)
 
@@ -126,17 +134,17 @@ class Desk:
 
     def last(self) -> Task | None:
         """The task of this annotator's last judgement or skip within the desk's scope."""
-        studies = self._studies()
 
         def work(connection: Connection) -> Question | None:
-            found: list[Any] = []
+            studies, found = self._studies(connection), list[Any]()
             for table in (judgements, skips):
-                newest = select(table).where(self._scope(table, studies)).order_by(table.c.time.desc()).limit(1)
-                found += connection.execute(newest).mappings().all()
+                mine = _scope(table, self._queue.kind, self.study is not None, self.run is not None)
+                newest = select(table).where(mine).order_by(table.c.time.desc()).limit(1)
+                found += self._ask(connection, newest, studies).mappings().all()
             if not found:
                 return None
             row = max(found, key=lambda one: one["time"])  # of two at once the first, which is the judgement
-            question = self._find_key(connection, row["item"], studies)
+            (question,) = self._find_keys(connection, [row["item"]], studies).values() or (None,)
             return None if question is None else question.again(row["repetition"] or 0)
 
         question = transact(self.store.engine, work)
@@ -152,51 +160,66 @@ class Desk:
 
     def progress(self) -> Progress:
         """How much is done and left."""
-        studies = self._studies()
+        return transact(self.store.engine, lambda connection: self._progress(connection, self._studies(connection)))
 
-        def work(connection: Connection) -> Progress:
-            done = select(func.count()).select_from(judgements).where(self._scope(judgements, studies))
-            waiting = self._queue.waiting(connection) if self.study is None else 0
-            return Progress(connection.execute(done).scalar_one(), self._left(connection, studies), waiting)
+    def _progress(self, connection: Connection, studies: list[Study]) -> Progress:
+        done = _done(self._queue.kind, self.study is not None, self.run is not None)
+        left = sum(StudyQuestions(study, self.annotator).left(connection) for study in studies)
+        waiting = 0
+        if self.study is None:
+            left += len(self._queue.keys(connection, None))
+            waiting = self._queue.waiting(connection)
+        return Progress(self._ask(connection, done, studies).scalar_one(), left, waiting)
 
-        return transact(self.store.engine, work)
-
-    def _left(self, connection: Connection, studies: list[Study]) -> int:
-        queued = len(self._queue.keys(connection, None)) if self.study is None else 0
-        return queued + sum(StudyQuestions(study, self.annotator).left(connection) for study in studies)
-
-    def _studies(self) -> list[Study]:
+    def _studies(self, connection: Connection) -> list[Study]:
         """The studies within the scope of this desk."""
         if self.study is not None:
             return [self.study]
         if self.run is not None:
             return []
-        return [study for study in all_studies(self.store) if self.ask in (None, study.kind)]
+        return [study for study in read_studies(connection) if self.ask in (None, study.kind)]
 
-    def _scope(self, table: Any, studies: list[Study]) -> Any:
-        """What of a table belongs to this desk: answers to tasks, never what was imported without one."""
-        ids = [study.id for study in studies]
-        asked = and_(table.c.annotator == self.annotator, table.c.item.is_not(None), table.c.study.in_(ids))
-        return asked if self.study is not None else or_(asked, self._queue.asked_in(table))
+    def _ask(self, connection: Connection, query: Executable, studies: list[Study]) -> Result[Any]:
+        return connection.execute(query, self._queue.given() | {"studies": [study.id for study in studies]})
 
     def _question(self, id_: str) -> Question:
         """What a task asks; raises if there is no such task for this annotator here."""
-        studies = self._studies()
-        found = transact(self.store.engine, lambda connection: self._find(connection, id_, studies))
-        if found is None:
+
+        def work(connection: Connection) -> list[Question]:
+            return self._find(connection, [id_], self._studies(connection))
+
+        found = transact(self.store.engine, work)
+        if not found:
             raise FeedbackError(
                 f"There is no task {brief(id_)} here for {brief(self.annotator)}. Ask for the next one."
             )
+        return found[0]
+
+    def _find(self, connection: Connection, ids: list[str], studies: list[Study]) -> list[Question]:
+        """What these tasks ask, as far as they are tasks for this annotator here."""
+        about = self._find_keys(connection, [key_of(id_) for id_ in ids], studies)
+        found = (matching(about[key_of(id_)], self.annotator, id_) for id_ in ids if key_of(id_) in about)
+        return [question for question in found if question is not None]
+
+    def _find_keys(self, connection: Connection, keys: list[str], studies: list[Study]) -> dict[str, Question]:
+        found: dict[str, Question] = {}
+        valid = [key for key in keys if key.replace(BETWEEN, "").isalnum() and key.isascii()]
+        queued = [key for key in valid if self.study is None and len(key) >= 64]
+        for key in queued:
+            question = self._queue.find(connection, key)
+            found |= {} if question is None else {key: question}
+        for study in studies:
+            found |= StudyQuestions(study, self.annotator).find(connection, [key for key in valid if key not in queued])
         return found
 
-    def _find(self, connection: Connection, id_: str, studies: list[Study]) -> Question | None:
-        question = self._find_key(connection, key_of(str(id_)), studies)
-        return None if question is None else matching(question, self.annotator, id_)
 
-    def _find_key(self, connection: Connection, key: str, studies: list[Study]) -> Question | None:
-        if not key.replace(BETWEEN, "").isalnum() or not key.isascii():
-            return None
-        if self.study is None and len(key) >= 64:
-            return self._queue.find(connection, key)
-        about = (StudyQuestions(study, self.annotator).find(connection, key) for study in studies)
-        return next((question for question in about if question is not None), None)
+def _scope(table: Any, kind: Ask, one_study: bool, one_run: bool) -> Any:
+    """What of a table belongs to a desk: answers to tasks, never what was imported without one."""
+    ours = table.c.study.in_(bindparam("studies", expanding=True))
+    asked = and_(table.c.annotator == bindparam("annotator"), table.c.item.is_not(None), ours)
+    return asked if one_study else or_(asked, asked_in(table, kind, one_run))
+
+
+@cache
+def _done(kind: Ask, one_study: bool, one_run: bool) -> Select[Any]:
+    return select(func.count()).select_from(judgements).where(_scope(judgements, kind, one_study, one_run))

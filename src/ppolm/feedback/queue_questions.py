@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from functools import cache
 from itertools import combinations
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, case, func, or_, select
+from sqlalchemy import Connection, Select, and_, bindparam, case, func, or_, select
 
 from ppolm.feedback.record import now
 from ppolm.feedback.statements import CHUNK, is_judged
@@ -48,10 +48,11 @@ class QueueQuestions:
 
     def keys(self, connection: Connection, live: bool | None) -> list[str]:
         """Everything that is open, in the order in which it is asked."""
-        rows = connection.execute(self._open(live)).mappings().all()
+        rows = connection.execute(_open(self.kind, live, self.run is not None), self.given()).mappings().all()
+        if not rows:
+            return []
         keys = self._pairs(connection, rows) if self.kind == "preference" else [row["response_id"] for row in rows]
-        skipped = select(skips.c.item).where(self.asked_in(skips))
-        passed = set(connection.execute(skipped).scalars())
+        passed = set(connection.execute(_skipped(self.kind, self.run is not None), self.given()).scalars())
         return [key for key in keys if key not in passed]
 
     def find(self, connection: Connection, key: str) -> Question | None:
@@ -78,38 +79,13 @@ class QueueQuestions:
         first = min(waits, key=lambda wait: wait.since, default=None)
         return Question(key, kind, ordered[0]["content"], sides, wait=first)
 
-    def asked_in(self, table: Any) -> Any:
-        """The rows of judgements or skips that answer these questions."""
-        asks = ("preference", "thumb") if self.kind == "preference" else (self.kind,)
-        kinds = [*asks, *(f"{ask}s" for ask in asks)]  # judgements name their kind in the plural
-        mine = and_(table.c.annotator == self.annotator, table.c.study.is_(None), table.c.kind.in_(kinds))
-        return and_(mine, table.c.item.is_not(None), *([] if self.run is None else [table.c.run == self.run]))
-
     def waiting(self, connection: Connection) -> int:
         """How many responses a run waits for at this moment."""
-        query = select(func.count()).select_from(queue).where(_live(now()), ~is_judged(queue.c.response_id))
-        if self.run is not None:
-            query = query.where(queue.c.run == self.run)
-        return int(connection.execute(query).scalar_one())
+        return int(connection.execute(_waiting(self.run is not None), self.given()).scalar_one())
 
-    def _open(self, live: bool | None) -> Select[Any]:
-        """Responses without a verdict of their own; of those that were only compared, other pairs may be asked."""
-        time, released = now(), is_judged(queue.c.response_id)
-        open_ = ~is_judged(queue.c.response_id, ("scores", "thumbs")) if self.kind == "preference" else ~released
-        waits = case((_live(time), queue.c.waits_since), else_=None)
-        query = (
-            select(queue.c.response_id, responses.c.prompt_id, waits.label("waits_since"), queue.c.time)
-            .add_columns(case((released, 1), else_=0).label("released"))
-            .join(responses, responses.c.id == queue.c.response_id)
-            .where(open_)
-            .order_by(waits.is_(None), waits, queue.c.time, queue.c.sequence, queue.c.response_id)
-            .limit(LOOK)
-        )
-        if live is not None:
-            query = query.where(
-                _live(time) if live else or_(queue.c.waits_until.is_(None), queue.c.waits_until <= time)
-            )
-        return query if self.run is None else query.where(queue.c.run == self.run)
+    def given(self) -> dict[str, Any]:
+        """What the statements about the queue are told."""
+        return {"now": now(), "annotator": self.annotator, **({} if self.run is None else {"run": self.run})}
 
     def _pairs(self, connection: Connection, rows: Any) -> list[str]:
         """Pairs of responses to one prompt that this annotator has not compared, and responses that wait alone.
@@ -146,6 +122,45 @@ class QueueQuestions:
         return found
 
 
-def _live(time: datetime) -> Any:
-    """Whether a run waits for a response."""
-    return queue.c.waits_until > time
+_now = bindparam("now", type_=queue.c.waits_until.type)
+_is_live = queue.c.waits_until > _now
+"""Whether a run waits for a response."""
+
+
+def asked_in(table: Any, kind: Ask, one_run: bool) -> Any:
+    """The rows of judgements or skips in which ``annotator`` answered such questions."""
+    asks = ("preference", "thumb") if kind == "preference" else (kind,)
+    kinds = [*asks, *(f"{ask}s" for ask in asks)]  # judgements name their kind in the plural
+    mine = and_(table.c.annotator == bindparam("annotator"), table.c.study.is_(None), table.c.kind.in_(kinds))
+    return and_(mine, table.c.item.is_not(None), *([table.c.run == bindparam("run")] if one_run else []))
+
+
+@cache
+def _skipped(kind: Ask, one_run: bool) -> Select[Any]:
+    return select(skips.c.item).where(asked_in(skips, kind, one_run))
+
+
+@cache
+def _waiting(one_run: bool) -> Select[Any]:
+    """How many responses a run waits for. Statements are built once: that takes longer than running them."""
+    query = select(func.count()).select_from(queue).where(_is_live, ~is_judged(queue.c.response_id))
+    return query.where(queue.c.run == bindparam("run")) if one_run else query
+
+
+@cache
+def _open(kind: Ask, live: bool | None, one_run: bool) -> Select[Any]:
+    """Responses without a verdict of their own; of those that were only compared, other pairs may be asked."""
+    released = is_judged(queue.c.response_id)
+    open_ = ~is_judged(queue.c.response_id, ("scores", "thumbs")) if kind == "preference" else ~released
+    waits = case((_is_live, queue.c.waits_since), else_=None)
+    query = (
+        select(queue.c.response_id, responses.c.prompt_id, waits.label("waits_since"), queue.c.time)
+        .add_columns(case((released, 1), else_=0).label("released"))
+        .join(responses, responses.c.id == queue.c.response_id)
+        .where(open_)
+        .order_by(waits.is_(None), waits, queue.c.time, queue.c.sequence, queue.c.response_id)
+        .limit(LOOK)
+    )
+    if live is not None:
+        query = query.where(_is_live if live else or_(queue.c.waits_until.is_(None), queue.c.waits_until <= _now))
+    return query.where(queue.c.run == bindparam("run")) if one_run else query

@@ -26,6 +26,7 @@ GOLD_VERDICTS: dict[Ask, tuple[str, ...]] = {
     "thumb": ("up", "down"),
     "score": (),
 }
+STUDIES = select(studies).order_by(studies.c.time, studies.c.id)
 LONGEST_NAME, LONGEST_GUIDELINES, MOST_AXES = 200, 20_000, 20
 
 
@@ -154,9 +155,12 @@ def find_study(store: FeedbackStore, name: str) -> Study:
 
 def all_studies(store: FeedbackStore) -> list[Study]:
     """The studies of a store, the oldest first."""
-    query = select(studies).order_by(studies.c.time, studies.c.id)
-    rows = transact(store.engine, lambda connection: connection.execute(query).mappings().all())
-    return [study_of(row) for row in rows]
+    return transact(store.engine, read_studies)
+
+
+def read_studies(connection: Connection) -> list[Study]:
+    """The same, within a transaction."""
+    return [study_of(row) for row in connection.execute(STUDIES).mappings()]
 
 
 def count_items(store: FeedbackStore, study: Study) -> int:

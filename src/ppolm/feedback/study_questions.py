@@ -5,12 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, func, or_, select
+from sqlalchemy import Connection, CursorResult, Executable
 
 from ppolm.feedback.record import REPEAT, SECOND_LOOK, digest
 from ppolm.feedback.study import Study
+from ppolm.feedback.study_statements import (
+    ANY_GOLD,
+    ASKED,
+    HISTORY,
+    NEXT_LEVEL,
+    REPEATS,
+    SECOND_LOOKS,
+    SOME_ITEMS,
+    ItemsOf,
+    items_left,
+    next_items,
+)
 from ppolm.feedback.table_rows import source_of
-from ppolm.feedback.tables import items, judgements, prompts, responses, skips
 from ppolm.feedback.task import Question, Side
 
 REPEAT_DISTANCE = 5
@@ -21,7 +32,6 @@ GOLD_SHARE = 0.1
 """Gold questions among the first tasks of an annotator, at least, as long as there are any."""
 AT_ONCE = 10
 """Items that are read together, for the next questions of one plan."""
-second = responses.alias("second")
 
 
 @dataclass
@@ -48,10 +58,13 @@ class StudyQuestions:
         """Where in the items' random order this annotator begins; with it repeats and gold come at other moments."""
         self._has_gold = True
         self._ready: list[Question] = []
+        self._past: list[str] | None = None
+        """What this annotator judged last, the newest first; empty where it cannot come again."""
 
     def plan(self, connection: Connection, count: int, excluded: list[Question]) -> list[Question]:
         """The next questions, when ``excluded`` are already before the annotator."""
-        asked, self._has_gold, self._ready = self._asked(connection), self._any_gold(connection), []
+        asked, self._has_gold = self._asked(connection), self._any_gold(connection)
+        self._ready, self._past = [], None
         for question in excluded:
             asked.count(question)
         taken = list(excluded)
@@ -63,29 +76,22 @@ class StudyQuestions:
             taken.append(planned)
         return taken[len(excluded) :]
 
-    def find(self, connection: Connection, key: str) -> Question | None:
-        """The question about one item, if this study has it."""
-        row = connection.execute(_select().where(items.c.id == key, items.c.study == self.study.id)).mappings().first()
-        return None if row is None else self._question(row)
+    def find(self, connection: Connection, keys: list[str]) -> dict[str, Question]:
+        """The questions about those of the items that this study has."""
+        rows = self._ask(connection, SOME_ITEMS, keys=keys).mappings() if keys else ()
+        return {row["id"]: self._question(row) for row in rows}
 
     def left(self, connection: Connection) -> int:
         """How many items this annotator may still be asked about for the first time."""
-        open_ = or_(items.c.judged < self.study.wanted, items.c.gold.is_not(None))
-        if self.study.second_look:
-            open_ = or_(open_, items.c.disputed)
-        query = select(func.count()).select_from(items).where(items.c.study == self.study.id, open_)
-        number = connection.execute(query).scalar_one()
-        for table in (judgements, skips):
-            seen = and_(table.c.item == items.c.id, table.c.study == self.study.id, self._mine(table))
-            number -= connection.execute(query.join(table, seen)).scalar_one()
-        return max(0, int(number))
+        query = items_left(self.study.second_look)
+        return max(0, int(self._ask(connection, query, wanted=self.study.wanted).scalar_one()))
+
+    def _ask(self, connection: Connection, query: Executable, **given: Any) -> CursorResult[Any]:
+        return connection.execute(query, {"study": self.study.id, "annotator": self.annotator, **given})
 
     def _asked(self, connection: Connection) -> Asked:
-        query = select(judgements.c.repetition, judgements.c.gold, func.count()).where(
-            judgements.c.study == self.study.id, judgements.c.annotator == self.annotator
-        )
         asked = Asked()
-        for repetition, gold, number in connection.execute(query.group_by(judgements.c.repetition, judgements.c.gold)):
+        for repetition, gold, number in map(tuple, self._ask(connection, ASKED)):
             asked.repeats += number if repetition == REPEAT else 0
             asked.golds += number if gold and not repetition else 0
             asked.originals += 0 if repetition else number
@@ -109,12 +115,11 @@ class StudyQuestions:
         )
 
     def _any_gold(self, connection: Connection) -> bool:
-        query = select(items.c.id).where(items.c.study == self.study.id, items.c.gold.is_not(None)).limit(1)
-        return connection.execute(query).first() is not None
+        return self._ask(connection, ANY_GOLD).first() is not None
 
     def _gold(self, connection: Connection, taken: list[Question]) -> Question | None:
         """A question with a right answer; most studies have none, and then nothing is searched for each task."""
-        return self._first_of(connection, items.c.gold.is_not(None), taken) if self._has_gold else None
+        return self._first_of(connection, "gold", taken) if self._has_gold else None
 
     def _fewest(self, connection: Connection, taken: list[Question]) -> Question | None:
         """An item without a right answer that still wants judgements, of those that have the fewest.
@@ -125,103 +130,56 @@ class StudyQuestions:
         self._ready = [question for question in self._ready if question.key not in keys]
         level = -1
         while not self._ready:
-            least = select(func.min(items.c.judged)).where(items.c.study == self.study.id, items.c.judged > level)
-            found = connection.execute(least).scalar()
+            found = self._ask(connection, NEXT_LEVEL, level=level).scalar()
             if found is None or found >= self.study.wanted:
                 return None
             level = int(found)
-            self._ready = self._some_of(connection, and_(items.c.judged == level, items.c.gold.is_(None)), taken)
+            self._ready = self._some_of(connection, "level", taken, level=level)
         return self._ready[0]
 
-    def _first_of(self, connection: Connection, condition: Any, taken: list[Question]) -> Question | None:
-        """The next item, in this annotator's order, that meets a condition and was neither judged nor skipped."""
-        return next(iter(self._some_of(connection, condition, taken, 1)), None)
+    def _first_of(self, connection: Connection, kind: ItemsOf, taken: list[Question]) -> Question | None:
+        """The next item of that kind, in this annotator's order, that was neither judged nor skipped."""
+        return next(iter(self._some_of(connection, kind, taken, 1)), None)
 
     def _some_of(
-        self, connection: Connection, condition: Any, taken: list[Question], count: int = AT_ONCE
+        self, connection: Connection, kind: ItemsOf, taken: list[Question], count: int = AT_ONCE, level: int = 0
     ) -> list[Question]:
         """The next items of that kind; fewer than ``count`` do not mean that there are no more."""
-        seen = [
-            select(table.c.item).where(table.c.item == items.c.id, self._mine(table)).exists()
-            for table in (judgements, skips)
-        ]
-        query = (
-            _select()
-            .where(items.c.study == self.study.id, condition, ~seen[0], ~seen[1])
-            .where(items.c.id.not_in([question.key for question in taken]))
-            .order_by(items.c.place)
-            .limit(count)
-        )
-        for part in (items.c.place >= self.chance, items.c.place < self.chance):
-            rows = connection.execute(query.where(part)).mappings().all()
+        given: dict[str, Any] = {"chance": self.chance, "count": count, "taken": [question.key for question in taken]}
+        given |= {"level": level} if kind == "level" else {}
+        for from_start in (False, True):
+            rows = self._ask(connection, next_items(kind, from_start), **given).mappings().all()
             if rows:
                 return [self._question(row) for row in rows]
         return []
 
     def _repeat(self, connection: Connection, taken: list[Question]) -> Question | None:
         """A pair that this annotator judged a while ago, and was not asked again."""
-        query = (
-            select(judgements.c.item, judgements.c.repetition, judgements.c.gold)
-            .where(judgements.c.study == self.study.id, judgements.c.annotator == self.annotator)
-            .order_by(judgements.c.time.desc(), judgements.c.id)
-            .limit(REPEAT_DISTANCE + REPEAT_WINDOW)
-        )
-        history = connection.execute(query).all()
-        again = {row.item for row in history if row.repetition} | {question.key for question in taken}
-        skipped = select(skips.c.item).where(
-            skips.c.annotator == self.annotator, skips.c.study == self.study.id, skips.c.repetition == REPEAT
-        )
-        again.update(connection.execute(skipped).scalars())
-        repeated = select(judgements.c.item).where(
-            judgements.c.study == self.study.id,
-            judgements.c.annotator == self.annotator,
-            judgements.c.repetition == REPEAT,
-        )
-        again.update(connection.execute(repeated).scalars())
+        if self._past is None:  # read once for all questions of a plan
+            history = self._ask(connection, HISTORY, count=REPEAT_DISTANCE + REPEAT_WINDOW).all()
+            again = set(self._ask(connection, REPEATS).scalars())
+            self._past = ["" if row.repetition or row.gold or row.item in again else str(row.item) for row in history]
+        before = {question.key for question in taken}
         # What is before the annotator, and not yet judged, stands between too.
-        old = history[max(0, REPEAT_DISTANCE - len(taken)) :]
-        fit = [row.item for row in old if not row.repetition and not row.gold and row.item not in again]
+        old = self._past[max(0, REPEAT_DISTANCE - len(taken)) :]
+        fit = [item for item in old if item and item not in before]
         for key in sorted(fit, key=lambda item: digest([item, self.annotator])):
-            question = self.find(connection, key)
+            question = self.find(connection, [key]).get(key)
             if question is not None:
                 return question.again(REPEAT)
         return None
 
     def _second_look(self, connection: Connection, taken: list[Question]) -> Question | None:
         """An item on which annotators differ: one that is new to this annotator, else one that is not."""
-        disputed = and_(items.c.disputed, items.c.gold.is_(None))
-        fresh = self._first_of(connection, disputed, taken)
+        fresh = self._first_of(connection, "disputed", taken)
         if fresh is not None:
             return fresh
-        again = [
-            select(table.c.item)
-            .where(table.c.item == items.c.id, table.c.annotator == self.annotator, table.c.repetition == SECOND_LOOK)
-            .exists()
-            for table in (judgements, skips)
-        ]
-        mine = select(judgements.c.item).where(judgements.c.item == items.c.id, self._mine(judgements)).exists()
-        query = select(items.c.id).where(items.c.study == self.study.id, disputed, mine, ~again[0], ~again[1])
-        query = query.where(items.c.id.not_in([question.key for question in taken])).order_by(items.c.place).limit(1)
-        key = connection.execute(query).scalar()
-        question = None if key is None else self.find(connection, key)
+        key = self._ask(connection, SECOND_LOOKS, taken=[question.key for question in taken]).scalar()
+        question = None if key is None else self.find(connection, [key]).get(key)
         return None if question is None else question.again(SECOND_LOOK)
-
-    def _mine(self, table: Any) -> Any:
-        """A first answer of this annotator, or a skip of a first question."""
-        first = table.c.repetition.is_(None) if table is judgements else table.c.repetition == 0
-        return and_(table.c.annotator == self.annotator, first)
 
     def _question(self, row: Any) -> Question:
         sides = [Side(row["first_id"], row["text"], source_of(row, "first_"))]
         if row["second_id"] is not None:
             sides.append(Side(row["second_id"], row["second_text"], source_of(row, "second_")))
         return Question(row["id"], self.study.kind, row["content"], tuple(sides), self.study, row["gold"])
-
-
-def _select() -> Select[Any]:
-    return (
-        select(items, prompts.c.content, responses.c.text, second.c.text.label("second_text"))
-        .join(responses, responses.c.id == items.c.first_id)
-        .join(prompts, prompts.c.id == responses.c.prompt_id)
-        .outerjoin(second, second.c.id == items.c.second_id)
-    )

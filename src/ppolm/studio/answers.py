@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import wraps
 from typing import Any
 
-from starlette.concurrency import run_in_threadpool
+from anyio import CapacityLimiter, to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -30,35 +30,47 @@ class BadRequestError(PpolmError):
     """What a request asks for cannot be understood."""
 
 
-def reads(work: Callable[[Request], Any]) -> Endpoint:
-    """An endpoint that looks something up, in a thread: files and databases must not hold up other requests."""
+def reads(work: Callable[[Request], Any], threads: CapacityLimiter | None = None) -> Endpoint:
+    """An endpoint that looks something up, in a thread: files and databases must not hold up other requests.
+
+    ``threads`` bounds how many run at once; those that share it wait for each other, and for nobody else.
+    """
 
     @wraps(work)
     async def endpoint(request: Request) -> Response:
-        return await _answer(request, lambda: work(request))
+        return await _answer(request, lambda: work(request), threads)
 
     return endpoint
 
 
-def writes(work: Callable[[Request, dict[str, Any]], Any]) -> Endpoint:
-    """An endpoint that is sent a JSON object."""
+def writes(work: Callable[[Request, dict[str, Any]], Any], threads: CapacityLimiter | None = None) -> Endpoint:
+    """An endpoint that is sent a JSON object; ``threads`` as for :func:`reads`."""
 
     @wraps(work)
     async def endpoint(request: Request) -> Response:
         try:
-            body = json.loads(await request.body() or b"{}")
-        except (ValueError, RecursionError):
-            return problem(400, "What was sent is not JSON.")
-        if not isinstance(body, dict):
-            return problem(400, "What was sent is not a JSON object.")
-        return await _answer(request, lambda: work(request, body))
+            body = await sent_object(request)
+        except BadRequestError as error:
+            return problem(400, sentence(error))
+        return await _answer(request, lambda: work(request, body), threads)
 
     return endpoint
 
 
-async def _answer(request: Request, work: Callable[[], Any]) -> Response:
+async def sent_object(request: Request) -> dict[str, Any]:
+    """The JSON object that a request carries; an empty body is an empty one."""
     try:
-        found = await run_in_threadpool(work)
+        body = json.loads(await request.body() or b"{}")
+    except (ValueError, RecursionError):
+        raise BadRequestError("What was sent is not JSON.") from None
+    if not isinstance(body, dict):
+        raise BadRequestError("What was sent is not a JSON object.")
+    return body
+
+
+async def _answer(request: Request, work: Callable[[], Any], threads: CapacityLimiter | None) -> Response:
+    try:
+        found = await to_thread.run_sync(work, limiter=threads)
     except NotFoundError as error:
         return problem(404, sentence(error))
     except PpolmError as error:

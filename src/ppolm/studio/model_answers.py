@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 from collections.abc import Awaitable, Callable
 from functools import wraps
@@ -15,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ppolm.errors import ModelProcessError, PpolmError
-from ppolm.studio.answers import Endpoint, NotFoundError, json_answer, sentence
+from ppolm.studio.answers import Endpoint, NotFoundError, json_answer, sent_object, sentence
 from ppolm.studio.gate import problem
 from ppolm.studio.model_workers import ModelsBusyError
 from ppolm.studio.studio import Studio
@@ -35,12 +34,7 @@ def asks_model(studio: Studio, work: Callable[[Request, dict[str, Any]], Awaitab
     @wraps(work)
     async def endpoint(request: Request) -> Response:
         try:
-            body = json.loads(await request.body() or b"{}")
-        except (ValueError, RecursionError):
-            return problem(400, "What was sent is not JSON.")
-        if not isinstance(body, dict):
-            return problem(400, "What was sent is not a JSON object.")
-        try:
+            body = await sent_object(request)
             return json_answer(await while_waited_for(request, studio.closing, work(request, body)))
         except NotFoundError as error:
             return problem(404, sentence(error))

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import URL
 from starlette.requests import Request
 from starlette.routing import Route
 
+from ppolm.errors import FeedbackError
+from ppolm.feedback.connection import store_url
+from ppolm.feedback.transactions import shown
 from ppolm.runs.metrics_tail import Row
 from ppolm.runs.run_overview import RECENT, read_settings, seconds_left
 from ppolm.runs.run_status import read_status
@@ -91,6 +95,7 @@ def describe(studio: Studio, run_id: str, path: Path) -> dict[str, Any]:
         "path": shown_path(path),
         "reasons": status.reasons if status else (),
         "settings": read_settings(path),
+        "other_store": other_store(studio, read_settings(path)) if seen.state == "running" else None,
         "resume": f"ppolm train --resume {shlex.quote(shown_path(path))}",
         "figures": final_figures(evaluations, seen.best_step),
         "gains": gains(evaluations, seen.best_step),
@@ -110,6 +115,25 @@ def waiting_for_people(studio: Studio, seen: dict[str, Any]) -> dict[str, Any]:
     """A run at a glance; one that runs and stands still until people have judged its responses says so."""
     waits = studio.waiting.of(seen["name"]) if seen["state"] == "running" else None
     return seen if waits is None else {**seen, "state": "waiting", "seconds_left": None, "waits": waits.to_dict()}
+
+
+def other_store(studio: Studio, settings: Mapping[str, Any]) -> dict[str, str] | None:
+    """Where a run asks people for judgements, if that is not the store whose questions this studio shows."""
+    reward, place = settings.get("reward"), settings.get("feedback_store")
+    asks = [*(reward if isinstance(reward, list) else [reward]), settings.get("judge")]
+    if "human" not in asks or not isinstance(place, str):
+        return None
+    try:
+        theirs, ours = store_url(place), store_url(studio.store)
+    except FeedbackError:  # a name that is no store: the run says so itself
+        return None
+    if theirs == ours or (theirs.drivername == ours.drivername == "sqlite" and _file(theirs) == _file(ours)):
+        return None
+    return {"run": shown(theirs), "studio": shown(ours)}
+
+
+def _file(url: URL) -> Path:
+    return Path(url.database or "").resolve()
 
 
 def alarm(row: Row) -> dict[str, Any]:

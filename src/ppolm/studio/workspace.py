@@ -14,7 +14,7 @@ from typing import Any
 from ppolm.messages import brief
 from ppolm.runs.metrics_tail import MetricsTail
 from ppolm.runs.run_overview import METRICS, RunOverview, age_of, find_runs, overview
-from ppolm.runs.run_status import read_status
+from ppolm.runs.run_status import is_alive, read_status
 from ppolm.studio.answers import NotFoundError
 
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -67,8 +67,8 @@ class Workspace:
 
     @staticmethod
     def mark(path: Path) -> tuple[Any, ...]:
-        """Changes when anything that a page shows of a run does."""
-        marks: list[Any] = []
+        """Changes when anything that a page shows of a run does; one that is killed changes no file."""
+        marks: list[Any] = [is_alive(path)]
         for file in WATCHED:
             try:
                 found = (path / file).stat()

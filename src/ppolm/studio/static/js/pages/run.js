@@ -53,8 +53,9 @@ function sinceFirst(name) {
 }
 
 function drawWaiting() {
-  const waits = about.waits;
-  fill(waiting, waits ? h("div", { class: "note-bar" }, h("span", {}, `Step ${waits.step ?? "?"} has waited ${duration(waits.seconds)} for people: ${waits.left === 1 ? "1 response is" : `${waits.left} responses are`} left to judge.`), h("a", { class: "button main", href: "/judge" }, "Judge")) : null);
+  const { waits, other_store: other } = about;
+  const elsewhere = other ? h("div", { class: "note-bar" }, h("span", { class: "text" }, `This run asks people in ${other.run}; this page shows the questions in ${other.studio}. To judge its responses, start the studio with --store and the run's store.`)) : null;
+  fill(waiting, elsewhere, waits ? h("div", { class: "note-bar" }, h("span", {}, `Step ${waits.step ?? "?"} has waited ${duration(waits.seconds)} for people: ${waits.left === 1 ? "1 response is" : `${waits.left} responses are`} left to judge.`), h("a", { class: "button main", href: "/judge" }, "Judge")) : null);
 }
 
 function drawTiles() {
