@@ -65,7 +65,7 @@ def main(argv: list[str]) -> None:
     from ppolm.studio.workspace import Workspace
 
     plotly_script()
-    if arguments.device != "auto":
+    if arguments.device not in ("auto", "cpu"):
         from ppolm.base_setup.device import resolve_device
 
         resolve_device(arguments.device)  # a wrong name is told now, not when somebody tries a model
