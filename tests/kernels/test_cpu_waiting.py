@@ -114,7 +114,9 @@ def test_a_crowd_is_just_large_enough_and_where_it_would_be_huge_there_is_none(
     monkeypatch.setattr(cpu_waiting.os, "sched_getaffinity", lambda _: range(cores), raising=False)
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     cpu_waiting.gather("gomp")
-    assert crowd.call_args_list == ([] if size is None else [call("gomp", size)])
+    # A watcher that an earlier test started may gather a crowd of its own beside a busy program, with its own library.
+    gathered = [one for one in crowd.call_args_list if one.args[0] == "gomp"]
+    assert gathered == ([] if size is None else [call("gomp", size)])
 
 
 @needs_libgomp
