@@ -81,6 +81,7 @@ FLOORS = (
             "kernels": "attention, blocks,\nLoRA, log-probs",
             "batches": "sequences packed\ninto microbatches",
             "measures": "words, intervals",
+            "ranks": "the processes\nof a job",
             "config": "every setting,\nchecked",
             "names": "shared words",
             "state": "what a checkpoint\nkeeps",

@@ -39,3 +39,7 @@ class TrainingDivergedError(PpolmError):
 
 class ModelProcessError(PpolmError):
     """A model in a process of its own that cannot answer: it is busy, took too long, ended, or refuses."""
+
+
+class ProcessesError(PpolmError):
+    """Processes of one job that cannot find each other, or have drifted apart."""

@@ -17,6 +17,7 @@ from ppolm.cli.main import run as ppolm
 from ppolm.config import PPOConfig, SFTConfig
 from ppolm.errors import ConfigError, RunFolderError
 from ppolm.ppo_trainer import PPOTrainer
+from ppolm.ranks import Ranks
 from ppolm.runs.training_run import claim_run
 from ppolm.storage.claim import LOCK, Claim, claim_numbered, refuse_claimed
 from ppolm.storage.output_folder import SETTINGS, OutputFolder
@@ -144,7 +145,7 @@ def test_an_output_folder_that_has_saved_nothing_may_be_started_again(tmp_path: 
 
 def test_a_resume_does_not_make_a_folder_out_of_a_typing_error(make_config: MakeConfig, tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match="is not a run folder"):
-        claim_run(make_config(), tmp_path / "typo")
+        claim_run(make_config(), tmp_path / "typo", Ranks())
     assert not (tmp_path / "typo").exists()
 
 

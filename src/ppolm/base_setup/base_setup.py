@@ -31,6 +31,7 @@ from ppolm.kernels.output_head import OutputHead, find_head
 from ppolm.kernels.products import ComputeMode, PreparedLayers, computing, current_mode
 from ppolm.kernels.products import logits as product_logits
 from ppolm.kernels.replaced_forward import find as find_stand_in
+from ppolm.ranks import join_ranks
 
 log = logging.getLogger(__name__)
 
@@ -40,11 +41,11 @@ class BaseModelSetup:
 
     def __init__(self, config: ModelSettings) -> None:
         self.name = config.anchored().model_name
-        self.device = resolve_device(config.device)
+        self.ranks = join_ranks()
+        """The processes that share this job's passes."""
+        self.device = resolve_device(config.device, self.ranks.local_rank)
         source = model_path(self.name)
-        self.dtype = resolve_dtype(
-            config.dtype, self.device, lambda: empty_model(source, config.trust_remote_code).num_parameters()
-        )
+        self.dtype = self._choose_dtype(config, source)
         if self.device.type == "cpu" and self.dtype == torch.bfloat16:
             make_bfloat16_safe()
         self.causal_lm = load_causal_lm(source, self.dtype, config.trust_remote_code).to(self.device)
@@ -58,7 +59,8 @@ class BaseModelSetup:
             self.context_length = context_length(self.text_config)
             """Longest sequence the model has positions for, if it says so."""
             self.tokenizer = self._load_tokenizer(source, config.trust_remote_code)
-        self.mode = ComputeMode(product_precision(self.dtype, self.device), owner=object())
+        many_rows = self.ranks.once(lambda: product_precision(self.dtype, self.device))
+        self.mode = ComputeMode(many_rows, owner=object())
         self.fused = False
         """Whether our fused blocks are in use."""
         self.last_block: nn.Module | None = None
@@ -72,7 +74,16 @@ class BaseModelSetup:
         check_padding(self, trial)
         self.capabilities = find_capabilities(self, trial, config.fast_paths_off)
         self.trial = trial
+        self.ranks.agree("what the model can do", self.capabilities.to_dict())
         log.info("%s is computed with %s", self.name, self.capabilities)
+
+    def _choose_dtype(self, config: ModelSettings, source: str) -> torch.dtype:
+        """The precision of the weights, chosen by one process for all: where timing decides, they could differ."""
+
+        def parameters() -> int:
+            return empty_model(source, config.trust_remote_code).num_parameters()
+
+        return self.ranks.once(lambda: resolve_dtype(config.dtype, self.device, parameters))
 
     def _load_tokenizer(self, source: str, trust_remote_code: bool) -> TokenizerSetup:
         eos = self.causal_lm.generation_config.eos_token_id if self.causal_lm.generation_config else None

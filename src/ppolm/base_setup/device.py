@@ -11,8 +11,18 @@ from ppolm.kernels.cpu_bfloat16 import multiplies_bfloat16
 from ppolm.messages import brief, reason
 
 
-def resolve_device(name: str) -> torch.device:
-    """``auto`` picks CUDA, then Apple MPS, then CPU; anything else must name a device that really works."""
+def resolve_device(name: str, local_rank: int = 0) -> torch.device:
+    """``auto`` picks CUDA, then Apple MPS, then CPU; anything else must name a device that really works.
+
+    Of several processes on one machine each takes the GPU of its own number, ``local_rank``.
+    """
+    if name in ("auto", "cuda") and torch.cuda.is_available() and local_rank:
+        if local_rank >= torch.cuda.device_count():
+            raise ConfigError(
+                f"Process {local_rank} of this machine has no GPU of its own: there are {torch.cuda.device_count()}. "
+                "Start as many processes as there are GPUs, or set device: cpu."
+            )
+        return torch.device("cuda", local_rank)
     if name == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda")

@@ -70,6 +70,14 @@ def fill_bins(sizes: Sequence[int]) -> list[list[int]]:
     return bins
 
 
+def wanted_rows(items: Sequence[Answers], chosen: Sequence[int], read: Read) -> Tensor:
+    """The indices, among the wanted states of all items, of those of the chosen ones."""
+    counts = torch.tensor([_wanted(item, read) for item in items], dtype=torch.long)
+    starts = (counts.cumsum(0) - counts).tolist()
+    parts = [torch.arange(starts[i], starts[i] + int(counts[i])) for i in chosen]
+    return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.long)
+
+
 def _wanted(item: Answers, read: Read) -> int:
     return len(item.answers) if read == "ends" else sum(map(len, item.answers))
 

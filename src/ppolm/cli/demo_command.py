@@ -18,6 +18,7 @@ from ppolm.embedded import DEMO
 from ppolm.embedded.world.facts import SLOTS
 from ppolm.embedded.world.gold import judge_summary
 from ppolm.errors import ConfigError
+from ppolm.ranks import join_ranks
 
 if TYPE_CHECKING:
     from ppolm.ppo_trainer.run_comparison import Comparison
@@ -80,7 +81,8 @@ def run_demo(arguments: DemoArguments) -> tuple[dict[str, Any], TrainingResults,
         sampled, greedy = runner.compare(test, greedy=(False, True), tick=bar.update)
     seconds = time.perf_counter() - start
     answer = outcome(arguments, results, sampled, greedy) | {"seconds": round(seconds, 1)}
-    (results.run_dir / "report" / "demo.json").write_text(json.dumps(answer, indent=1))
+    demo = results.run_dir / "report" / "demo.json"
+    join_ranks().do_once(lambda: demo.write_text(json.dumps(answer, indent=1)))
     return answer, results, sampled
 
 

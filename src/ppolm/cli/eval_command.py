@@ -17,6 +17,7 @@ from ppolm.config import PPOConfig
 from ppolm.data.load_rows import load_prompts
 from ppolm.data.prompts import Prompt, preview
 from ppolm.errors import ConfigError
+from ppolm.ranks import join_ranks
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ def main(argv: list[str]) -> None:
     from ppolm.storage.code_consent import ask_consent
 
     run = Path(arguments.run)
-    ask_consent(run, read_run_config(run), argv, "eval")
+    join_ranks().do_once(lambda: ask_consent(run, read_run_config(run), argv, "eval"))
     runner = RunComparison(run, arguments.policy, arguments.reward, arguments.judge, arguments.given())
     prompts = prompts_to_use(run, runner.config, arguments.prompts)
     with tqdm(total=2, desc="measuring", unit="policy", disable=not sys.stderr.isatty()) as bar:

@@ -11,9 +11,12 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from ppolm import __version__
+from ppolm.cli.followers import complain, quiet_unless_first
 from ppolm.cli.readers import outlive_readers
-from ppolm.errors import PpolmError
+from ppolm.errors import ConfigError, PpolmError
 from ppolm.messages import LONGEST_MESSAGE, brief, cut, printable, reason
+from ppolm.ranks.join import started_processes
+from ppolm.ranks.ranks import TOLD
 from ppolm.storage.stop_signals import Insisting, Stopped, Stopping
 
 COMMANDS = {
@@ -34,12 +37,17 @@ COMMANDS = {
 }
 
 
+SHARED = ("demo", "train", "sft", "reward", "readiness", "eval")
+"""Commands that several processes can run together."""
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit with its status."""
     argv = list(sys.argv[1:] if arguments is None else arguments)
     outlive_readers()
     try:
-        status = run(argv)
+        with quiet_unless_first():
+            status = run(argv)
     finally:  # here a closed pipe is handled; Python's own flush at exit would come too late
         sys.stdout.flush()
     sys.exit(status)
@@ -74,6 +82,8 @@ def run(argv: list[str]) -> int:
 def run_command(argv: list[str], signals: Stopping) -> int:
     """Run a known command; returns its exit status."""
     try:
+        if started_processes() > 1 and argv[0] not in SHARED:
+            raise ConfigError(f"ppolm {argv[0]} runs in one process. Start it without torchrun or accelerate launch.")
         prepare_output()
         command: Callable[[list[str]], None] = import_module(f"ppolm.cli.{argv[0]}_command").main
         command(argv[1:])
@@ -86,6 +96,8 @@ def run_command(argv: list[str], signals: Stopping) -> int:
 
 def report_error(error: BaseException) -> int:
     """Print a user's error as one line and return the exit status; raise all other errors again."""
+    if getattr(error, TOLD, False):  # the first process of the job prints it
+        return 1
     if isinstance(error, PpolmError):
         return fail(str(error))
     if isinstance(error, BrokenPipeError):  # the reader has closed the pipe, as with `| head`
@@ -113,7 +125,7 @@ def report_stop(command: str, error: BaseException, number: int) -> int:
 
 def fail(message: str) -> int:
     """Print an error as one line, shortened and without control characters: it may quote a user's files."""
-    print(f"error: {cut(printable(' '.join(message.split()), keep=''), LONGEST_MESSAGE)}", file=sys.stderr)
+    complain(f"error: {cut(printable(' '.join(message.split()), keep=''), LONGEST_MESSAGE)}")
     return 1
 
 

@@ -13,7 +13,9 @@ from ppolm.cli.settings import MachineArguments, parse
 from ppolm.config import ModelSettings
 from ppolm.data.load_rows import load_judgements
 from ppolm.errors import ConfigError
+from ppolm.ranks import join_ranks
 from ppolm.storage.atomic import explained
+from ppolm.storage.claim import claim_together
 from ppolm.storage.output_folder import claim_result
 
 log = logging.getLogger(__name__)
@@ -51,8 +53,9 @@ def main(argv: list[str]) -> None:
     if arguments.output is None:
         measure(arguments, None)
         return
-    with claim_result(Path(arguments.output)):  # fails before measuring, not after
-        measure(arguments, Path(arguments.output))
+    output = Path(arguments.output)
+    with claim_together(lambda: claim_result(output), join_ranks()):  # fails before measuring, not after
+        measure(arguments, output)
 
 
 def measure(arguments: ReadinessArguments, output: Path | None) -> None:
@@ -79,8 +82,12 @@ def measure(arguments: ReadinessArguments, output: Path | None) -> None:
         )
     readiness = assess(rows, model.score_texts, arguments.mistakes)
     if output is not None:
-        with explained(output, "measure again"):
-            write_readiness(output, readiness)
+
+        def write(folder: Path) -> None:
+            with explained(folder, "measure again"):
+                write_readiness(folder, readiness)
+
+        join_ranks().do_once(lambda: write(output))
     print(json.dumps(readiness.to_dict(), indent=1) if arguments.json else readiness_summary(readiness))
     if output is not None and not arguments.json:
         print(f"\nReport: {output / 'readiness.md'}")

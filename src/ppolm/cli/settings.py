@@ -23,6 +23,7 @@ from ppolm.embedded import RECIPES
 from ppolm.errors import ConfigError
 from ppolm.messages import LONGEST_MESSAGE, cut, printable
 from ppolm.names import EMBEDDED
+from ppolm.ranks import join_ranks
 from ppolm.storage.output_folder import OutputFolder, read_settings
 
 T = TypeVar("T")
@@ -136,8 +137,10 @@ def parse_supervised(kind: type[S], program: str, argv: Sequence[str]) -> tuple[
         raise ConfigError("There is nothing to learn from. Give --data with a .jsonl, .csv or .parquet file.")
     if config.output is None:
         raise ConfigError("There is no output folder. Give --output with a new folder.")
+    ranks = join_ranks()
     if resume is not None:
         from ppolm.storage.code_consent import ask_consent
 
-        ask_consent(Path(resume), config, argv, f"{program.removeprefix('ppolm ')} --resume")
-    return config, OutputFolder(config, Path(config.output), None if resume is None else Path(resume))
+        command = f"{program.removeprefix('ppolm ')} --resume"
+        ranks.do_once(lambda: ask_consent(Path(resume), config, argv, command))
+    return config, OutputFolder(config, Path(config.output), None if resume is None else Path(resume), ranks)

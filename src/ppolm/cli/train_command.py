@@ -11,6 +11,7 @@ from ppolm.data.load_rows import load_prompts
 from ppolm.data.prompts import Prompt
 from ppolm.errors import ConfigError
 from ppolm.names import EMBEDDED
+from ppolm.ranks import join_ranks
 
 
 def main(argv: list[str]) -> None:
@@ -46,7 +47,7 @@ def main(argv: list[str]) -> None:
         if config.dtype == "auto":
             config = dataclasses.replace(config, dtype=saved.dtype)
         refuse_changes(saved.to_dict(), config, run)
-        ask_consent(run, config, argv, "train --resume")
+        join_ranks().do_once(lambda: ask_consent(run, config, argv, "train --resume"))
     prompts, held_out = load_both(config)
     trainer = PPOTrainer(config)
     results = trainer.train(prompts, config.num_epochs, eval_prompts=held_out, resume=arguments.resume)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
@@ -12,9 +13,10 @@ from torch import Tensor
 
 from ppolm.base_setup import AdapterSet
 from ppolm.batches.arrange import apart, arrange
-from ppolm.batches.packing import Answers
+from ppolm.batches.packing import Answers, wanted_rows
 from ppolm.batches.packing_cost import Cost
 from ppolm.batches.sequences import Microbatch, Read, TokenSequences
+from ppolm.ranks.deal import deal, deal_by_key
 
 
 class BaseModel:
@@ -56,7 +58,26 @@ class BaseModel:
     def passes(
         self, items: Sequence[Answers], token_budget: int, read: Read, packs: bool | None = None
     ) -> Iterator[Microbatch]:
-        """Forward passes over prompts with their answers, packed where the model supports it and it costs less."""
+        """Forward passes over prompts with their answers, packed where the model supports it and it costs less.
+
+        Of several processes each gets its own share of the items; ``rows`` are those of all items in any case.
+        """
+        ranks = self.setup.ranks
+        if not ranks.shares:
+            return self._passes(items, token_budget, read, packs)
+        keys = [item.prompt.numpy().tobytes() for item in items]
+        if self.adapters.trunk is not None:  # who has the lower states of a prompt keeps it
+            owners = deal_by_key(keys, ranks.size)
+        else:
+            owners = deal([item.size for item in items], keys, ranks.size)
+        own = [i for i, owner in enumerate(owners) if owner == ranks.rank]
+        rows = wanted_rows(items, own, read)
+        batches = self._passes([items[i] for i in own], token_budget, read, packs) if own else iter(())
+        return (dataclasses.replace(batch, rows=rows[batch.rows]) for batch in batches)
+
+    def _passes(
+        self, items: Sequence[Answers], token_budget: int, read: Read, packs: bool | None
+    ) -> Iterator[Microbatch]:
         options = (token_budget, self.setup.tokenizer.pad_id, self.setup.device, read, self.adapters.trunk is not None)
         if self.adapters.packs_prompts if packs is None else packs:
             trunk = self.adapters.trunk
@@ -83,11 +104,11 @@ class BaseModel:
         read: Read = "actions",
     ) -> Tensor:
         """``measure`` for every wanted state, as a flat float32 tensor on the CPU in the order of ``sequences``."""
-        scores = torch.empty(sequences.wanted(read))
+        scores = torch.zeros(sequences.wanted(read))
         with self.active():  # once for all batches
             for batch in self.microbatches(sequences, token_budget, read):
                 scores[batch.rows] = measure(batch).float().cpu()
-        return scores
+        return self.setup.ranks.sum(scores)
 
     def load_weights(self, folder: str | Path) -> None:
         """Load the weights of a saved adapter of the same shape into this role's adapter."""

@@ -16,6 +16,9 @@ class RewardEnsemble:
     removes the gain (Coste et al. 2024).
     """
 
+    shares_passes = True
+    """As its members do."""
+
     def __init__(self, members: Sequence[RewardModel], penalty: float = 0.0) -> None:
         self.members = list(members)
         self.penalty = penalty

@@ -30,6 +30,9 @@ class RewardModel(BaseModel):
     so that a score means the same wherever it is used: 0 is an average reference response.
     """
 
+    shares_passes = True
+    """Called on every process of a job, it computes its share; other rewards are called by the first one alone."""
+
     def __init__(self, adapters: AdapterSet, token_budget: int, name: str = "reward") -> None:
         super().__init__(adapters, name)
         self.head = adapters.heads[name] = ScalarHead(self.setup.hidden_size, self.setup.device)
@@ -85,11 +88,11 @@ class RewardModel(BaseModel):
 
     @torch.no_grad()
     def _raw_scores(self, items: Sequence[Answers], packs: bool) -> Tensor:
-        scores = torch.empty(len(items))
+        scores = torch.zeros(sum(len(item.answers) for item in items))
         with self.active():  # once for all batches
             for batch in self.passes(items, self.token_budget, "ends", packs):
                 scores[batch.rows] = self.head(self.states(batch)).float().cpu()
-        return scores
+        return self.setup.ranks.sum(scores)
 
     def set_scale(self, references: TokenSequences | Sequence[Tensor]) -> None:
         """Normalise so that scores of reference responses have mean 0 and standard deviation 1."""

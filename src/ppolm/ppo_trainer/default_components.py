@@ -40,7 +40,8 @@ class DefaultComponents:
     def generator(self) -> Generator:
         """Samples from the policy itself."""
         config, models = self.config, self.models
-        return Generator(models.policy, models.setup, Sampling.of(config), config.seed, config.samples_per_prompt)
+        setup, sampling = models.setup, Sampling.of(config)
+        return Generator(models.policy, setup, sampling, config.seed, config.samples_per_prompt, setup.ranks)
 
     def attributor(self) -> TokenAttributor:
         """Scores responses with policy and reference."""
@@ -75,6 +76,7 @@ class DefaultComponents:
             config.missing_eos_penalty,
             config.on_reward_error,
             config.default_reward,
+            models.setup.ranks,
         )
 
     def judge(self) -> RewardComputer | None:
@@ -83,7 +85,7 @@ class DefaultComponents:
         if config.judge is None:
             return None
         reward = build_reward(config.judge, config, models.ensemble or models.reward, self.occasion)
-        return RewardComputer({config.judge: reward}, on_error=config.on_reward_error)
+        return RewardComputer({config.judge: reward}, on_error=config.on_reward_error, ranks=models.setup.ranks)
 
     def reward_adjuster(self) -> RewardAdjuster:
         """Token rewards from scores and KL."""

@@ -35,10 +35,12 @@ class ModelTrainer:
     def __init__(self, policy: PolicyModel, value: ValueModel, config: PPOConfig, kl: KLCoefficient) -> None:
         self.policy, self.value, self.config, self.kl = policy, value, config, kl
         self.random = torch.Generator().manual_seed(config.seed)
+        self.ranks = policy.setup.ranks
+        """The processes that share the passes of an update."""
 
         def updater(name: str, model: BaseModel, rate: float) -> Updater:
             rules = (config.adam_eps, config.weight_decay, config.max_grad_norm, config.max_skipped_updates)
-            return Updater(name, model.parameters(), rate, *rules)
+            return Updater(name, model.parameters(), rate, *rules, self.ranks)
 
         self.policy_updater = updater("policy", policy, config.learning_rate)
         self.value_updater = updater("value", value, config.value_learning_rate)
@@ -109,7 +111,7 @@ class ModelTrainer:
 
     def _policy_update(self, pairs: SAPairs) -> tuple[dict[str, float], float]:
         """The means of one update, and the largest |log π_new − log π_old| before it."""
-        config, sums, count = self.config, DeferredMeans(), len(pairs)
+        config, sums, count = self.config, DeferredMeans(self.ranks), len(pairs)
         clip_high = config.clip_epsilon if config.clip_epsilon_high is None else config.clip_epsilon_high
 
         def loss(batch: Microbatch) -> Tensor:
@@ -146,7 +148,7 @@ class ModelTrainer:
         return target is not None and update.get("approx_kl", 0.0) > 1.5 * target
 
     def _value_update(self, pairs: SAPairs) -> dict[str, float]:
-        config, sums, count = self.config, DeferredMeans(), len(pairs)
+        config, sums, count = self.config, DeferredMeans(self.ranks), len(pairs)
         target_name = "return" if config.value_target == "gae" else "reward_to_go"
 
         def loss(batch: Microbatch) -> Tensor:

@@ -32,6 +32,7 @@ from ppolm.ppo_trainer.model_trainer import ModelTrainer
 from ppolm.ppo_trainer.reward_computer import RewardComputer
 from ppolm.ppo_trainer.step_metrics import Stopwatch, step_metrics
 from ppolm.ppo_trainer.value_adder import ValueAdder
+from ppolm.ranks.ranks import checksum
 from ppolm.reward_kl import KLDivergence, RewardAdjuster
 from ppolm.reward_kl.kl_controller import KLController
 from ppolm.rewards.build import named_rewards
@@ -139,6 +140,7 @@ class PPOTrainer:
             warming_up = self.step < self.config.value_warmup_steps
             policy_loss = MeanLoss() if warming_up else self.model_trainer.train_policy_model(batch)
         self.step += 1
+        self._agree()
         self.reward_failures += failed_scores(rewards)
         metrics = step_metrics(self, sa_pairs, rewards, policy_loss, value_loss) | clock.seconds
         self.kl.observe(metrics["kl"], sa_pairs.num_sequences)
@@ -151,6 +153,12 @@ class PPOTrainer:
             "sa_pairs": sa_pairs,
             "metrics": metrics,
         }
+
+    def _agree(self) -> None:
+        """Of several processes: raise in the step in which they have drifted apart, not when it shows."""
+        if self.models.setup.ranks.shares:
+            trained = {**self.models.policy.parameters(), **self.models.value.parameters()}
+            self.models.setup.ranks.agree(f"the checksum of the weights after step {self.step}", checksum(trained))
 
     def components(self) -> Mapping[str, Stateful]:
         """Every component by name: checkpoints save their states, and abandoning a step restores them."""
@@ -182,5 +190,5 @@ class PPOTrainer:
         finished steps are saved.
         """
         epochs = self.config.num_epochs if num_epochs is None else num_epochs
-        with claim_run(self.config, resume) as claim:
+        with claim_run(self.config, resume, self.models.setup.ranks) as claim:
             return TrainingRun(self, prompts, epochs, eval_prompts, resume, claim).run()

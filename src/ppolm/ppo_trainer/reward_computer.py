@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ppolm.data.prompts import Prompt, as_prompts
 from ppolm.errors import RewardError
+from ppolm.ranks import Ranks
 from ppolm.reward_kl.reward_adjuster import Score
 from ppolm.reward_kl.reward_normalizer import RewardNormalizer, total
 from ppolm.rewards.build import weighted_sum
@@ -36,7 +37,10 @@ class RewardComputer:
         missing_eos_penalty: float = 0.0,
         on_error: str = "raise",
         default_reward: float = 0.0,
+        ranks: Ranks | None = None,
     ) -> None:
+        """``ranks``: of several processes the first asks functions, endpoints and people, once for all of them."""
+        self.ranks = ranks or Ranks()
         self.rewards = dict(rewards)
         self.weights = list(weights) or [1.0] * len(self.rewards)
         self.normalizer = RewardNormalizer(normalize)
@@ -67,7 +71,10 @@ class RewardComputer:
         self, name: str, reward: Reward, prompts: list[Any], texts: Sequence[str], columns: dict[str, list[Any]]
     ) -> tuple[list[Score], int]:
         """The scores of one reward, and how many of them were replaced by ``default_reward``."""
-        answers = scores_or_errors(reward, name, prompts, texts, columns)
+        if getattr(reward, "shares_passes", False):
+            answers = scores_or_errors(reward, name, prompts, texts, columns)
+        else:
+            answers = self.ranks.once(lambda: scores_or_errors(reward, name, prompts, texts, columns))
         errors = [answer for answer in answers if isinstance(answer, RewardError)]
         if errors and self.on_error == "raise":
             hint = "Fix the reward, or set on_reward_error: default to continue with default_reward."

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from ppolm.data.prompts import Prompt, as_prompts
 from ppolm.errors import DataError
+from ppolm.ranks import Ranks
+from ppolm.ranks.deal import deal
 from ppolm.rollout.generated_text import GeneratedText
 from ppolm.rollout.sampling import Sampled, Sampling
 from ppolm.rollout.sampling_base import Tokenizer
@@ -40,9 +42,16 @@ class Generator:
     """Samples ``samples_per_prompt`` responses for each prompt, reproducibly from its seed."""
 
     def __init__(
-        self, engine: Engine, setup: PromptLimits, sampling: Sampling, seed: int = 0, samples_per_prompt: int = 1
+        self,
+        engine: Engine,
+        setup: PromptLimits,
+        sampling: Sampling,
+        seed: int = 0,
+        samples_per_prompt: int = 1,
+        ranks: Ranks | None = None,
     ) -> None:
-        self.engine = engine
+        """``ranks`` are the processes that share the prompts among them."""
+        self.engine, self.ranks = engine, ranks or Ranks()
         self.tokenizer = setup.tokenizer
         self.context_length = setup.context_length
         self.sampling = sampling
@@ -55,17 +64,29 @@ class Generator:
         encoded = [self.encode(prompt, i) for i, prompt in enumerate(checked)]
         owners = [i for i in range(len(checked)) for _ in range(self.samples_per_prompt)]
         uniforms = torch.rand(len(owners), self.sampling.max_new_tokens, generator=self.random, dtype=torch.float64)
-        sampled = self.engine.generate([encoded[i] for i in owners], self.sampling, uniforms)
+        sampled = self._sample([encoded[i] for i in owners], uniforms)
         texts = [
             GeneratedText(self.tokenizer, checked[i], i, encoded[i], response.token_ids, response.ended)
             for i, response in zip(owners, sampled, strict=True)
         ]
         return texts, [torch.tensor(response.logprobs) for response in sampled]
 
+    def _sample(self, prompts: list[list[int]], uniforms: Tensor) -> list[Sampled]:
+        """A response per prompt. Several processes sample their shares; every response has its own random numbers."""
+        if not self.ranks.shares:
+            return self.engine.generate(prompts, self.sampling, uniforms)
+        longest = self.sampling.max_new_tokens
+        keys = [repr(prompt).encode() for prompt in prompts]
+        owners = deal([len(prompt) + longest for prompt in prompts], keys, self.ranks.size)
+        own = [i for i, owner in enumerate(owners) if owner == self.ranks.rank]
+        mine = self.engine.generate([prompts[i] for i in own], self.sampling, uniforms[own]) if own else []
+        found = {i: one for part in self.ranks.gather(dict(zip(own, mine, strict=True))) for i, one in part.items()}
+        return [found[i] for i in range(len(prompts))]
+
     def fork(self, seed: int, greedy: bool = False) -> Generator:
         """The same engine and settings with its own random numbers and one response per prompt, for evaluations."""
         sampling = dataclasses.replace(self.sampling, greedy=greedy)
-        return Generator(self.engine, self, sampling, seed)
+        return Generator(self.engine, self, sampling, seed, ranks=self.ranks)
 
     def state_dict(self) -> State:
         """The state of the random number generator."""

@@ -21,9 +21,10 @@ WIDEST = 88
 class Progress:
     """Prints the metrics of each step as it ends, on standard error."""
 
-    def __init__(self, total: int, done: int) -> None:
-        self.total, self.done, self.waits_since = total, done, 0.0
-        self.line = _Line(total, done, sys.stderr) if sys.stderr.isatty() else None
+    def __init__(self, total: int, done: int, silent: bool = False) -> None:
+        """``silent``: another process of the same job prints."""
+        self.total, self.done, self.silent, self.waits_since = total, done, silent, 0.0
+        self.line = _Line(total, done, sys.stderr) if sys.stderr.isatty() and not silent else None
         self.above = _Above(self.line) if self.line is not None else None
 
     def step(self, metrics: Mapping[str, Any]) -> None:
@@ -35,6 +36,8 @@ class Progress:
 
     def say(self, line: str) -> None:
         """A line that stays."""
+        if self.silent:
+            return
         print(line, file=sys.stderr, flush=True)
 
     def evaluating(self) -> None:

@@ -14,6 +14,7 @@ from ppolm.config import PPOConfig
 from ppolm.config.paths import did_you_mean
 from ppolm.config.yaml_io import read_yaml
 from ppolm.errors import ConfigError, RunFolderError
+from ppolm.ranks import Ranks
 from ppolm.storage.atomic import explained, tidy, verify_folder, write_file, write_folder
 from ppolm.storage.claim import Claim
 from ppolm.storage.code_consent import seal
@@ -29,32 +30,29 @@ IN_USE = "Wait until it ends, stop it, or choose another run_name for a run of i
 class RunFolder:
     """The only writer of a run's folder, for as long as it holds the claim."""
 
-    def __init__(self, claim: Claim, config: PPOConfig) -> None:
+    def __init__(self, claim: Claim, config: PPOConfig, ranks: Ranks | None = None) -> None:
+        """``ranks``: of several processes only the first writes; what must not fail raises on all of them."""
         self.claim, self.path, self.config = claim, claim.folder, config
+        self.ranks = ranks or Ranks()
         self.last_step = 0
         """Steps done before a resume; TensorBoard no longer shows events of later ones."""
         self._tensorboard: Any = None
 
-    @classmethod
-    def create(cls, claim: Claim, config: PPOConfig) -> RunFolder:
-        """A new folder; raises if it already holds a run."""
-        tidy_run(claim)
-        refuse_used_folder(claim.folder)
-        with explained(claim.folder, "start it again"):
-            write_file(claim.folder / "config.yaml", config.to_yaml)
-            (claim.folder / "checkpoints").mkdir(exist_ok=True)
-        seal(claim.folder, config)
-        return cls(claim, config)
+    def create(self) -> None:
+        """Begin a new run in the folder; raises if it already holds one."""
+        tidy_run(self.claim)
+        refuse_used_folder(self.path)
+        with explained(self.path, "start it again"):
+            write_file(self.path / "config.yaml", self.config.to_yaml)
+            (self.path / "checkpoints").mkdir(exist_ok=True)
+        seal(self.path, self.config)
 
-    @classmethod
-    def open(cls, claim: Claim, config: PPOConfig) -> RunFolder:
-        """An existing folder to resume; changed settings are stored for the next resume."""
-        folder = cls(claim, config)
-        with explained(claim.folder, f"resume: {folder.resume_command}"):
-            if read_run_config(claim.folder) != config:
-                write_file(claim.folder / "config.yaml", config.to_yaml)
-        seal(claim.folder, config)
-        return folder
+    def reopen(self) -> None:
+        """Resume the run in the folder; changed settings are stored for the next resume."""
+        with explained(self.path, f"resume: {self.resume_command}"):
+            if read_run_config(self.path) != self.config:
+                write_file(self.path / "config.yaml", self.config.to_yaml)
+        seal(self.path, self.config)
 
     @property
     def resume_command(self) -> str:
@@ -111,6 +109,8 @@ class RunFolder:
         self._observe("table", write)
 
     def _observe(self, what: str, write: Callable[[], None]) -> None:
+        if not self.ranks.first:
+            return
         try:
             write()
         except Exception as error:  # a full disk or a broken logger must not end a training run
@@ -126,9 +126,13 @@ class RunFolder:
     def save_checkpoint(self, step: int, fill: Callable[[Path], None]) -> Path:
         """Write checkpoints/step-NNNNNN atomically, then delete the oldest ones beyond keep_checkpoints."""
         path = self.path / "checkpoints" / f"step-{step:06d}"
-        self._write(path, fill)
-        for old in self.checkpoints()[: -self.config.keep_checkpoints]:
-            shutil.rmtree(old)
+
+        def write() -> None:
+            self._write(path, fill)
+            for old in self.checkpoints()[: -self.config.keep_checkpoints]:
+                shutil.rmtree(old)
+
+        self.ranks.do_once(write)
         return path
 
     def checkpoints(self) -> list[Path]:
@@ -137,7 +141,7 @@ class RunFolder:
 
     def save_best(self, fill: Callable[[Path], None]) -> None:
         """Replace best/."""
-        self._write(self.path / "best", fill)
+        self.ranks.do_once(lambda: self._write(self.path / "best", fill))
 
     def _write(self, path: Path, fill: Callable[[Path], None]) -> None:
         self.claim.check()
@@ -146,8 +150,12 @@ class RunFolder:
 
     def check_result(self) -> None:
         """Raise unless the claim still holds and best/ is intact."""
-        self.claim.check()
-        verify_folder(self.path / "best")
+
+        def check() -> None:
+            self.claim.check()
+            verify_folder(self.path / "best")
+
+        self.ranks.do_once(check)
 
 
 def tidy_run(claim: Claim) -> None:

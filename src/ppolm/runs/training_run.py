@@ -20,6 +20,7 @@ from ppolm.evaluation.evaluator import Evaluator
 from ppolm.evaluation.measurement import Measurement
 from ppolm.evaluation.verdict import Convergence, judge, judge_run
 from ppolm.messages import reason
+from ppolm.ranks import Ranks
 from ppolm.readiness.stored import doubts_about
 from ppolm.rollout.generated_text import sample_rows
 from ppolm.runs.abandoned_steps import keep_best, set_aside
@@ -32,10 +33,10 @@ from ppolm.runs.rollback import Snapshot
 from ppolm.runs.run_folder import IN_USE, RunFolder, read_run_config, tidy_run
 from ppolm.runs.run_report import write_report
 from ppolm.runs.run_status import RunStatus, read_status, utc_now
-from ppolm.storage.claim import Claim, claim_numbered
+from ppolm.storage.claim import Claim, claim_numbered, claim_together
 from ppolm.storage.prompt_record import write_held_out, write_trained_on
 from ppolm.storage.refuse_changes import refuse_changes
-from ppolm.storage.stop_signals import AT_ONCE, Stopped, Stopping
+from ppolm.storage.stop_signals import AT_ONCE, Stopped, stopping_of
 
 log = logging.getLogger(__name__)
 
@@ -57,13 +58,17 @@ def reward_doubts(config: PPOConfig) -> tuple[str, ...]:
     )
 
 
-def claim_run(config: PPOConfig, resume: str | Path | None) -> Claim:
+def claim_run(config: PPOConfig, resume: str | Path | None, ranks: Ranks) -> Claim:
     """The exclusive claim to the folder of a new or resumed run, held until the run ends."""
-    if resume is not None:
-        run = run_of(Path(resume))
-        read_run_config(run)  # raises before a folder is created for the lock
-        return Claim(run, IN_USE)
-    return Claim(run_path(config), IN_USE) if config.run_name else claim_numbered(run_path(config), IN_USE)
+
+    def take() -> Claim:
+        if resume is not None:
+            run = run_of(Path(resume))
+            read_run_config(run)  # raises before a folder is created for the lock
+            return Claim(run, IN_USE)
+        return Claim(run_path(config), IN_USE) if config.run_name else claim_numbered(run_path(config), IN_USE)
+
+    return claim_together(take, ranks)
 
 
 def show_waiting(trainer: Trainer, progress: Progress) -> None:
@@ -87,7 +92,9 @@ class TrainingRun:
         claim: Claim,
     ) -> None:
         self.trainer, self.config, self.claim = trainer, trainer.config, claim
-        self.stopping = Stopping()
+        self.ranks = trainer.models.setup.ranks
+        """The processes of this run. All of them drive it; the first one writes its folder."""
+        self.stopping = stopping_of(self.ranks)
         self.saved: tuple[int, int] | None = None
         """Step and number of evaluations of the last checkpoint."""
         self.aside: Path | None = None
@@ -116,14 +123,18 @@ class TrainingRun:
             self._resume(Path(resume))
 
     def _create(self) -> None:
-        self.folder = RunFolder.create(self.claim, self.config)
-        self.folder.note("capabilities", self.trainer.models.setup.capabilities.to_dict())
-        write_held_out(self.folder.path, self.schedule.held_out)
-        write_trained_on(self.folder.path, (prompt.key for prompt in self.schedule.train))
+        def write(folder: RunFolder) -> None:
+            folder.create()
+            folder.note("capabilities", self.trainer.models.setup.capabilities.to_dict())
+            write_held_out(folder.path, self.schedule.held_out)
+            write_trained_on(folder.path, (prompt.key for prompt in self.schedule.train))
+
+        self.folder = RunFolder(self.claim, self.config, self.ranks)
+        self.ranks.do_once(lambda: write(self.folder))
 
     def _resume(self, path: Path) -> None:
-        tidy_run(self.claim)
-        run, checkpoint = find_checkpoint(path)
+        self.ranks.do_once(lambda: tidy_run(self.claim))
+        run, checkpoint = self.ranks.once(lambda: find_checkpoint(path))
         refuse_changes(read_run_config(run).to_dict(), self.config, run)
         progress = load_state(self.trainer, self.evaluator, checkpoint)
         refuse_changes(without_idle(progress["config"], defaults(self.config)), self.config, checkpoint)
@@ -135,16 +146,18 @@ class TrainingRun:
                 f"schedule depends on that; it cannot become {self.schedule.total_steps}. Start a new run."
             )
         history = self.evaluator.history if self.evaluator else []
-        self.folder = RunFolder.open(self.claim, self.config)
+        self.folder = RunFolder(self.claim, self.config, self.ranks)
+        self.ranks.do_once(self.folder.reopen)
         self.folder.last_step = self.trainer.step
-        self.aside = set_aside(run, checkpoint, self.trainer.step, {int(row["step"]) for row in history})
+        seen = {int(row["step"]) for row in history}
+        self.aside = self.ranks.once(lambda: set_aside(run, checkpoint, self.trainer.step, seen))
         self.saved = (self.trainer.step, len(history))
         if self.evaluator and history:
             self.convergence = judge(history, self.evaluator.limits)[1]
 
     def run(self) -> TrainingResults:
         """Train until the last step, an alarm, convergence, or a signal (raises Stopped once everything is saved)."""
-        before = read_status(self.folder.path)
+        before = self.ranks.once(lambda: read_status(self.folder.path))
         self.status = RunStatus("running", self.schedule.total_steps, before.started if before else utc_now())
         self.folder.note("status", self.status.to_dict())
         try:
@@ -160,7 +173,7 @@ class TrainingRun:
         self.folder.note("status", ended.to_dict())
 
     def _run(self) -> TrainingResults:
-        progress = Progress(self.schedule.total_steps, self.trainer.step)
+        progress = Progress(self.schedule.total_steps, self.trainer.step, silent=not self.ranks.first)
         show_waiting(self.trainer, progress)
         self.trainer.occasion.run = self.folder.path.name
         with self.stopping:
@@ -181,7 +194,7 @@ class TrainingRun:
                 self._save_best(about)
             self.folder.check_result()
             results = self._results()
-            write_report(results)
+            self.ranks.do_once(lambda: write_report(results))
         return results
 
     def _train(self, progress: Progress) -> None:
@@ -211,7 +224,7 @@ class TrainingRun:
         results = self._results("interrupted")
         self._note_end("interrupted", verdict=results.verdict, reasons=results.reasons)
         with suppress(Stopped), self.stopping.interruptible(self.stopping.count + 1):
-            write_report(results)
+            self.ranks.do_once(lambda: write_report(results))
         raise Stopped(number, self.folder.path, f"after step {step} of {total}") from None
 
     @property
@@ -239,7 +252,7 @@ class TrainingRun:
 
     def _step(self, progress: Progress) -> None:
         trainer, config = self.trainer, self.config
-        self.claim.check()  # if the folder is gone, the result could not be saved
+        self.ranks.do_once(self.claim.check)  # if the folder is gone, the result could not be saved
         reward_coef = trainer.kl.reward_coef  # an adaptive one changes at the end of the step
         results = self._undoable_step()
         step, metrics = trainer.step, results["metrics"]

@@ -9,6 +9,7 @@ import socket
 import sys
 import time
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -17,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 
 from ppolm.errors import RunFolderError
+from ppolm.ranks import Ranks
 
 log = logging.getLogger(__name__)
 LOCK = ".lock"
@@ -122,6 +124,31 @@ class Claim:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.release()
+
+
+class Shared(Claim):
+    """A claim that the first process of a job holds for all of them: here it is neither taken, checked nor released."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def check(self) -> None:
+        """The first process does."""
+
+    def release(self) -> None:
+        """The first process does."""
+
+
+def claim_together(take: Callable[[], Claim], ranks: Ranks) -> Claim:
+    """Let the first process of a job claim a folder for all."""
+    taken: list[Claim] = []
+
+    def act() -> Path:
+        taken.append(take())
+        return taken[0].folder
+
+    folder = ranks.once(act)
+    return taken[0] if taken else Shared(folder)
 
 
 def claim_numbered(folder: Path, advice: str) -> Claim:

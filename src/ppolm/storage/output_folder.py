@@ -13,8 +13,9 @@ from typing import TypeVar
 from ppolm.config import RewardConfig, SFTConfig, SupervisedConfig
 from ppolm.config.paths import did_you_mean
 from ppolm.errors import ConfigError, RunFolderError
+from ppolm.ranks import Ranks
 from ppolm.storage.atomic import explained, tidy, write_file
-from ppolm.storage.claim import Claim, refuse_claimed
+from ppolm.storage.claim import Claim, claim_together, refuse_claimed
 from ppolm.storage.code_consent import SEAL_FILE, seal
 from ppolm.storage.refuse_changes import refuse_changes
 from ppolm.storage.stop_signals import Stopped
@@ -54,23 +55,28 @@ class OutputFolder:
     Whether the result can be written there is checked before training, not after.
     """
 
-    def __init__(self, config: SupervisedConfig, path: Path, resume: Path | None) -> None:
-        self.config, self.path, self.resume = config, path, resume
+    def __init__(self, config: SupervisedConfig, path: Path, resume: Path | None, ranks: Ranks | None = None) -> None:
+        """``ranks``: of several processes the first one claims the folder and writes into it."""
+        self.config, self.path, self.resume, self.ranks = config, path, resume, ranks or Ranks()
         self._claim: Claim | None = None
 
     def __enter__(self) -> OutputFolder:
+        self._claim = claim_together(self._take, self.ranks)
+        return self
+
+    def _take(self) -> Claim:
         if self.resume is not None and self.path.resolve() != self.resume.resolve():
             raise ConfigError(f"--resume {self.resume} continues in its own folder. Leave --output out.")
         refuse_claimed(self.path, IN_USE)  # first: while it is in use, its contents may change at any moment
         self._refuse()  # before a lock is put into a folder that is not ours
-        self._claim = Claim(self.path, IN_USE)
+        claim = Claim(self.path, IN_USE)
         try:
             tidy(self.path)
             self._refuse()  # its previous owner may have finished in the meantime
         except BaseException:
-            self._claim.release()
+            claim.release()
             raise
-        return self
+        return claim
 
     def _refuse(self) -> None:
         """Raise unless there is a training to resume, or room for a new one."""
@@ -98,9 +104,13 @@ class OutputFolder:
 
     def begin(self, config: SupervisedConfig) -> Path:
         """Save the settings for --resume, once data and model have loaded; returns the checkpoint folder."""
-        with explained(self.path, "start again"):
-            write_file(self.path / SETTINGS[type(config)], config.to_yaml)
-        seal(self.path, config)
+
+        def write() -> None:
+            with explained(self.path, "start again"):
+                write_file(self.path / SETTINGS[type(config)], config.to_yaml)
+            seal(self.path, config)
+
+        self.ranks.do_once(write)
         return self.path / CHECKPOINT
 
     def finish(self) -> None:
@@ -109,9 +119,14 @@ class OutputFolder:
         A crash after that leaves a finished training with an unneeded checkpoint.
         """
         assert self._claim is not None
-        self._claim.check()
-        (self.path / SETTINGS[type(self.config)]).unlink(missing_ok=True)
-        shutil.rmtree(self.path / CHECKPOINT, ignore_errors=True)
+        claim = self._claim
+
+        def tidy_up() -> None:
+            claim.check()
+            (self.path / SETTINGS[type(self.config)]).unlink(missing_ok=True)
+            shutil.rmtree(self.path / CHECKPOINT, ignore_errors=True)
+
+        self.ranks.do_once(tidy_up)
 
 
 def claim_result(folder: Path) -> Claim:

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
+from ppolm.ranks import Ranks
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 AT_ONCE = 2
 """Signals that abort a step in progress: a second Ctrl-C. One SIGTERM counts as this many, because it mostly comes from
@@ -124,6 +126,49 @@ class Stopping:
     def shield(self) -> None:
         """Allow no further interruption, while what was interrupted is cleaned up."""
         self._limit = math.inf
+
+
+class Agreeing(Stopping):
+    """Signals to a job of several processes, which reach them at different moments: all stop at the same place.
+
+    A step is not interrupted, because the others would wait in it, except where the first process acts for all of them
+    and tells them: where it waits for people, for example.
+    """
+
+    def __init__(self, ranks: Ranks) -> None:
+        super().__init__()
+        self.ranks = ranks
+
+    def check(self, signals: int) -> None:
+        """Raise on all processes if at least so many signals have reached one of them."""
+        number, count = max(self.ranks.gather((self.number or 0, self.count)), key=lambda heard: heard[1])
+        if count >= signals and number:
+            self.number, self.count = number, count
+            raise Stopped(number)
+
+    @contextmanager
+    def interruptible(self, signals: int) -> Iterator[None]:
+        """Interruptible only while the first process acts alone."""
+
+        @contextmanager
+        def guard() -> Iterator[None]:
+            before, self._limit = self._limit, signals
+            try:
+                yield
+            finally:
+                self._limit = before
+
+        self.check(signals)
+        before, self.ranks.guard = self.ranks.guard, guard
+        try:
+            yield
+        finally:
+            self.ranks.guard = before
+
+
+def stopping_of(ranks: Ranks) -> Stopping:
+    """How signals stop a job of so many processes."""
+    return Agreeing(ranks) if ranks.size > 1 else Stopping()
 
 
 class Insisting(Stopping):

@@ -117,11 +117,12 @@ class RewardTrainer(SupervisedTrainer[JudgedAnswers]):
     def _problem(self, rows: Sequence[JudgedAnswers]) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         """Last states of all first, then all second answers of the rows, and the mean loss as a function of scores."""
         numbers, firsts, seconds = [], [], []
-        for part, read in self._parts(rows):
-            states = read()
+        own = [(part, read().cpu()) for part, read in self._parts(rows)]
+        device = self.model.setup.device
+        for part, states in (one for share in self.ranks.gather(own) for one in share):
             numbers += part
-            firsts.append(states[: len(part)])
-            seconds.append(states[len(part) :])
+            firsts.append(states[: len(part)].to(device))
+            seconds.append(states[len(part) :].to(device))
         read_rows = [rows[i] for i in numbers]
         weights = sum(row.judgement.confidence for row in rows)
         return torch.cat([*firsts, *seconds]), lambda scores: self._loss(read_rows, scores) / weights
@@ -148,10 +149,10 @@ class RewardTrainer(SupervisedTrainer[JudgedAnswers]):
     @torch.no_grad()
     def measure(self) -> dict[str, float]:
         """Loss on the held-out rows; accuracy on their preferences, correlation with their scores."""
-        parts = [  # moved to the CPU to be summed in float64, which Apple's devices do not have
-            ([self.held_out[i] for i in part], self.model.head(states()).cpu())
-            for part, states in self._parts(self.held_out)
-        ]
+        # moved to the CPU to be summed in float64, which Apple's devices do not have
+        own = [(part, self.model.head(states()).cpu()) for part, states in self._parts(self.held_out)]
+        shares = self.ranks.gather(own)
+        parts = [([self.held_out[i] for i in part], scores) for share in shares for part, scores in share]
         weights = sum(row.judgement.confidence for row in self.held_out)
         numbers = {"loss": float(sum(self._loss(rows, scores).double() for rows, scores in parts)) / weights}
         differences, pairs = [], []

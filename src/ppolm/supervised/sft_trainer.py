@@ -72,7 +72,8 @@ class SFTTrainer(SupervisedTrainer[Demonstrated]):
     def measure(self) -> dict[str, float]:
         """Loss per completion token."""
         with torch.no_grad():
-            losses = [(float(self._loss(batch)), len(batch.actions)) for batch in self.microbatches(self.held_out)]
+            own = [(float(self._loss(batch)), len(batch.actions)) for batch in self.microbatches(self.held_out)]
+        losses = [one for part in self.ranks.gather(own) for one in part]
         return {"loss": sum(loss for loss, _ in losses) / sum(count for _, count in losses)}
 
     def _loss(self, batch: Microbatch) -> Tensor:

@@ -22,10 +22,11 @@ from ppolm.batches.sequences import Microbatch
 from ppolm.config import SupervisedConfig
 from ppolm.errors import TrainingDivergedError
 from ppolm.models.base_model import BaseModel
-from ppolm.storage.atomic import explained, write_into
+from ppolm.ranks.ranks import checksum
+from ppolm.storage.atomic import explained, recover_folder, write_into
 from ppolm.storage.output_folder import DONE
 from ppolm.storage.prompt_record import write_trained_on
-from ppolm.storage.stop_signals import AT_ONCE, Stopped, Stopping
+from ppolm.storage.stop_signals import AT_ONCE, Stopped, stopping_of
 from ppolm.supervised.checkpoint import (
     load_checkpoint,
     load_precision,
@@ -55,6 +56,8 @@ class SupervisedTrainer(Generic[Row]):
         config = config.anchored()  # stored paths must work from any folder
         self.config, self.model = dataclasses.replace(config, dtype=model.setup.precision["weights"]), model
         self.random = torch.Generator().manual_seed(config.seed)
+        self.ranks = model.setup.ranks
+        """The processes that share the passes; the first one writes."""
         self.rows, self.held_out = split_rows(list(rows), held_out, config, self.prompt_key, self.random)
         longest = max(self.answers_of(row).size for row in (*self.rows, *self.held_out))
         self.packing = config.packing and model.setup.capabilities.masks("packed_prompts", longest)
@@ -66,14 +69,14 @@ class SupervisedTrainer(Generic[Row]):
         """The results of each validation."""
         self.losses: list[float] = []
         """Training losses since the last validation."""
-        self.stopping = Stopping()
+        self.stopping = stopping_of(self.ranks)
         """Signals received during training."""
         self.saved: tuple[int, int] | None = None
         """Number of updates and validations in the last checkpoint."""
         self.best: dict[str, Tensor] = {}
         """The weights at the lowest validation loss so far."""
         rules = (config.adam_eps, config.weight_decay, config.max_grad_norm, config.max_skipped_updates)
-        self.updater = Updater(self.name, model.parameters(), config.learning_rate, *rules)
+        self.updater = Updater(self.name, model.parameters(), config.learning_rate, *rules, self.ranks)
 
     def answers_of(self, row: Row) -> Answers:
         """Token ids of a row."""
@@ -114,7 +117,7 @@ class SupervisedTrainer(Generic[Row]):
                 log.warning("trunk_mib is too small to compute the lower layers only once: about %d needed.", needed)
             adapters.trunk = None
             return
-        bar = tqdm(total=len(rows), desc="reading", unit="row", disable=not sys.stderr.isatty())
+        bar = tqdm(total=len(rows), desc="reading", unit="row", disable=not self._shows)
         with bar, self.model.active():
             for chunk in chunks:
                 for batch in self.microbatches(chunk):
@@ -135,13 +138,14 @@ class SupervisedTrainer(Generic[Row]):
         device, and up to rounding and dropout on another. Ctrl-C or SIGTERM ends training with ``Stopped``, a
         KeyboardInterrupt, after all finished updates have been saved there.
         """
-        config, self.stopping = self.config, Stopping()
+        config, self.stopping = self.config, stopping_of(self.ranks)
         if checkpoint is not None:
             checkpoint.parent.mkdir(parents=True, exist_ok=True)
         with self.stopping, torch.random.fork_rng():
             torch.manual_seed(config.seed)  # dropout
             with self.stopping.interruptible(1):
                 if checkpoint is not None:
+                    self.ranks.do_once(lambda: recover_folder(checkpoint))
                     load_precision(self, checkpoint)
                 self._read_all()
                 if checkpoint is not None and checkpoint.exists():
@@ -175,12 +179,13 @@ class SupervisedTrainer(Generic[Row]):
 
     def _save_checkpoint(self, checkpoint: Path | None) -> None:
         if checkpoint is not None and self.saved != self._progress:
-            save_checkpoint(self, checkpoint)
+            self.ranks.agree(f"the checksum of the weights at update {self.step}", checksum(self.model.parameters()))
+            self.ranks.do_once(lambda: save_checkpoint(self, checkpoint))
             self.saved = self._progress
 
     def _loop(self, checkpoint: Path | None) -> None:
         config, total = self.config, self.total_steps
-        bar = tqdm(total=total, initial=self.step, desc=self.name, unit="update", disable=not sys.stderr.isatty())
+        bar = tqdm(total=total, initial=self.step, desc=self.name, unit="update", disable=not self._shows)
         with bar, self.model.active(trainable=True):  # once for all updates
             if self._validation_is_due:  # the first one, or one that was skipped by a stop
                 self._validate()
@@ -193,13 +198,19 @@ class SupervisedTrainer(Generic[Row]):
                 bar.set_postfix(loss=f"{self.losses[-1]:.4g}", refresh=False)
                 if self._validation_is_due:
                     self._validate()
-                    bar.write(self._line(total), file=sys.stderr)
+                    if self.ranks.first:
+                        bar.write(self._line(total), file=sys.stderr)
                 if self.step % config.checkpoint_every == 0:
                     self._save_checkpoint(checkpoint)
 
     @property
     def _progress(self) -> tuple[int, int]:
         return self.step, len(self.history)
+
+    @property
+    def _shows(self) -> bool:
+        """Whether progress bars are drawn."""
+        return self.ranks.first and sys.stderr.isatty()
 
     @property
     def _validation_is_due(self) -> bool:
@@ -244,7 +255,8 @@ class SupervisedTrainer(Generic[Row]):
     def _polled(self, batches: Iterable[Any]) -> Iterator[Any]:
         """The microbatches of an update, which can be abandoned between any two of them."""
         for batch in batches:
-            self.stopping.check(AT_ONCE)
+            if not self.ranks.shares:  # several processes have different numbers of microbatches
+                self.stopping.check(AT_ONCE)
             yield batch
 
     def _validate(self) -> None:
@@ -304,6 +316,9 @@ class SupervisedTrainer(Generic[Row]):
             (target / DONE).write_text(json.dumps(self.about(), indent=1))
             add(target)
 
-        with explained(Path(folder), f"resume: --resume {folder}"):
-            Path(folder).mkdir(parents=True, exist_ok=True)
-            write_into(Path(folder), fill, DONE)
+        def write() -> None:
+            with explained(Path(folder), f"resume: --resume {folder}"):
+                Path(folder).mkdir(parents=True, exist_ok=True)
+                write_into(Path(folder), fill, DONE)
+
+        self.ranks.do_once(write)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from ppolm.ranks import Ranks
+
 
 class RunningMeans:
     """Collects numbers by name; each mean is over the times its name was given."""
@@ -35,13 +37,18 @@ class DeferredMeans:
     They are read together when first asked for: reading each would make the host wait and leave the device idle.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ranks: Ranks | None = None) -> None:
+        """``ranks`` are the processes whose numbers count together: all add theirs, then all read."""
+        self.ranks = ranks or Ranks()
         self._unread: list[tuple[float, list[str], Tensor]] = []
+        self._names: list[str] = []
+        """Of whose numbers the largest is kept."""
+        self._gathered = False
         self._means, self._largest = RunningMeans(), dict[str, float]()
 
     def add(self, values: Mapping[str, Tensor], weight: float, largest: Mapping[str, Tensor]) -> None:
         """Count each of ``values`` ``weight`` times; of ``largest``, keep the largest."""
-        self._largest |= {name: 0.0 for name in largest if name not in self._largest}
+        self._names = list(largest)
         numbers = torch.stack([*values.values(), *largest.values()])
         self._unread.append((weight, [*values, *largest], numbers))
 
@@ -56,11 +63,15 @@ class DeferredMeans:
         return self._largest.get(name, 0.0)
 
     def _read(self) -> None:
-        if not self._unread:
+        if self._gathered or not (self._unread or self.ranks.shares):
             return
-        rows = torch.stack([numbers for _, _, numbers in self._unread]).tolist()
-        for (weight, names, _), row in zip(self._unread, rows, strict=True):
-            found = dict(zip(names, row, strict=True))
-            self._largest |= {name: max(self._largest[name], found.pop(name)) for name in self._largest}
+        rows = torch.stack([numbers for _, _, numbers in self._unread]).tolist() if self._unread else []
+        own = [
+            (weight, dict(zip(names, row, strict=True)), self._names)
+            for (weight, names, _), row in zip(self._unread, rows, strict=True)
+        ]
+        for weight, found, kept in (one for part in self.ranks.gather(own) for one in part):
+            for name in kept:
+                self._largest[name] = max(self._largest.get(name, 0.0), found.pop(name))
             self._means.add(found, weight)
-        self._unread = []
+        self._unread, self._gathered = [], self.ranks.shares

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ppolm.errors import TrainingDivergedError
+from ppolm.ranks import Ranks
 from ppolm.state import State
 
 log = logging.getLogger(__name__)
@@ -29,8 +30,10 @@ class Updater:
         weight_decay: float,
         max_grad_norm: float,
         max_skipped: int,
+        ranks: Ranks | None = None,
     ) -> None:
-        self.name = name
+        """``ranks`` are the processes that share the batches of an update; all of them take the same step."""
+        self.name, self.ranks = name, ranks or Ranks()
         self.parameters = dict(parameters)
         self.peak = learning_rate
         self.optimizer = torch.optim.AdamW(
@@ -39,7 +42,7 @@ class Updater:
         self.max_grad_norm, self.max_skipped = max_grad_norm, max_skipped
         self.skipped, self.skipped_in_a_row = 0, 0
         self.losses: list[float] = []
-        """The loss of each batch of the last update."""
+        """The loss of each batch of the last update; of several processes, the sum over all of them."""
 
     @property
     def learning_rate(self) -> float:
@@ -65,6 +68,8 @@ class Updater:
             part = loss(batch)
             part.backward()
             parts.append(part.detach())
+        if self.ranks.shares:
+            parts = [self._share(parts)]
         clipped = torch.nn.utils.clip_grad_norm_(self.parameters.values(), self.max_grad_norm)
         # All numbers are read at once, and only now: reading after each batch would leave the device idle in between.
         *self.losses, norm = torch.stack([*parts, clipped]).tolist()
@@ -82,6 +87,21 @@ class Updater:
         self.optimizer.zero_grad(set_to_none=True)
         self.skipped_in_a_row = 0
         return float(norm)
+
+    def _share(self, parts: list[Tensor]) -> Tensor:
+        """Replace the gradients of this process's batches by those of all; returns the loss of all batches.
+
+        One exchange, before anything is decided: a process that returned early would keep the others waiting. A number
+        that is not finite stays so in the sum, so that all processes skip the update, or none does.
+        """
+        values = list(self.parameters.values())
+        gradients = [torch.zeros_like(value) if value.grad is None else value.grad for value in values]
+        loss = torch.stack(parts).sum() if parts else torch.zeros((), device=values[0].device)
+        flat = torch.cat([*(gradient.float().flatten() for gradient in gradients), loss.float()[None]])
+        *shares, loss = self.ranks.sum(flat).split([*(value.numel() for value in values), 1])
+        for value, share in zip(values, shares, strict=True):
+            value.grad = share.view_as(value).to(value.dtype)
+        return loss[0]
 
     def _skip(self, reason: str) -> None:
         self.optimizer.zero_grad(set_to_none=True)

@@ -1,0 +1,170 @@
+"""Ranks: the processes of one job. Every process holds the same state and runs the same code; passes are shared.
+
+Sums, gathered objects and answers are the same, bit for bit, on every process. So everything that follows from them
+(whitening, the KL controller, the order of minibatches, the verdict) needs no exchange at all.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from ppolm.errors import PpolmError, ProcessesError
+from ppolm.messages import brief
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+T = TypeVar("T")
+TOLD = "told_by_first"
+"""Set on an error that the first process has raised and reports itself."""
+
+
+class Notices(Protocol):
+    """How the others learn that the first process has done something; a collective would time out before."""
+
+    def done(self, name: str) -> None:
+        """Say so."""
+
+    def wait(self, name: str, seconds: float = math.inf) -> bool:
+        """Wait for it, at most so long; whether it is done."""
+
+    def forget(self, name: str) -> None:
+        """Everybody knows."""
+
+
+class Ranks:
+    """The processes of a job as one of them sees it. Alone, with ``size`` 1, every method does next to nothing."""
+
+    def __init__(self, rank: int = 0, size: int = 1, local_rank: int = 0, notices: Notices | None = None) -> None:
+        self.rank, self.size, self.local_rank, self.notices = rank, size, local_rank, notices
+        self.guard: Callable[[], AbstractContextManager[object]] = nullcontext
+        """Entered while this process acts for all: a signal may interrupt it there, since the others are told."""
+        self._acts = 0
+        """How many times ``once`` was called."""
+        self._alone = False
+        """Whether this process does something for all of them at the moment, and shares nothing."""
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that writes and prints."""
+        return self.rank == 0
+
+    @property
+    def shares(self) -> bool:
+        """Whether work is shared with other processes."""
+        return self.size > 1 and not self._alone
+
+    def sum(self, numbers: Tensor) -> Tensor:
+        """The sum over all processes, in place."""
+        if self.shares:
+            _collectives().all_reduce(numbers)
+        return numbers
+
+    def gather(self, value: T) -> list[T]:
+        """The values of all processes, in their order."""
+        if not self.shares:
+            return [value]
+        values: list[Any] = [None] * self.size
+        _collectives().all_gather_object(values, value)
+        return values
+
+    def largest(self, number: int) -> int:
+        """The largest value of any process."""
+        return max(self.gather(number))
+
+    def once(self, act: Callable[[], T]) -> T:
+        """Let the first process act, and give all of them its answer, or raise its error on all of them.
+
+        It may take as long as it likes: people may have to be waited for. Models that it uses are used by it alone.
+        """
+        if not self.shares:
+            return act()
+        self._acts += 1
+        said: list[Any] = [None]
+        if self.first:
+            try:
+                with self.alone(), self.guard():
+                    answer = act()
+                said = [_packed(answer, None)]
+            except BaseException as error:
+                self._tell([_packed(None, error)])
+                raise
+            self._tell(said)
+            return answer
+        assert self.notices is not None
+        self.notices.wait(f"once/{self._acts}")
+        _collectives().broadcast_object_list(said, src=0)
+        answer, problem = pickle.loads(said[0])
+        if problem is not None:
+            setattr(problem, TOLD, True)
+            raise problem
+        return answer
+
+    def _tell(self, said: list[Any]) -> None:
+        assert self.notices is not None
+        self.notices.done(f"once/{self._acts}")
+        _collectives().broadcast_object_list(said, src=0)
+        self.notices.forget(f"once/{self._acts}")
+
+    def do_once(self, act: Callable[[], object]) -> None:
+        """Let the first process do something whose result nobody else needs; an error is raised on all."""
+
+        def work() -> None:
+            act()
+
+        self.once(work)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Share nothing in here: the others are not in the same place."""
+        before, self._alone = self._alone, True
+        try:
+            yield
+        finally:
+            self._alone = before
+
+    def agree(self, what: str, value: object) -> None:
+        """Raise on all processes unless they all have the same value."""
+        values = self.gather(value)
+        different = [rank for rank, other in enumerate(values) if other != values[0]]
+        if different:
+            raise ProcessesError(
+                f"The processes of this job have drifted apart: {what} is {brief(values[0])} in process 0 and "
+                f"{brief(values[different[0]])} in process {different[0]}. Were they started with the same program, "
+                "files and kind of device? Resume from the last checkpoint; report it if it happens again."
+            )
+
+
+def _collectives() -> Any:
+    """torch.distributed, imported when it is needed: commands that share nothing start faster without it."""
+    import torch.distributed
+
+    return torch.distributed
+
+
+def checksum(parameters: dict[str, Tensor]) -> tuple[float, float]:
+    """Two sums that differ as soon as one bit of a parameter does, all but certainly."""
+    import torch
+
+    with torch.no_grad():
+        flat = [value.detach().to("cpu", torch.float64).flatten() for value in parameters.values()]
+        sums = [torch.stack([part.sum(), (part * part).sum()]) for part in flat]
+    total = torch.stack(sums).sum(0).tolist() if sums else [0.0, 0.0]
+    return total[0], total[1]
+
+
+def _packed(answer: object, error: BaseException | None) -> bytes:
+    """An answer, or an error that the other processes can raise: one that cannot be sent becomes a sentence."""
+    try:
+        packed = pickle.dumps((answer, error))
+        pickle.loads(packed)
+    except Exception as problem:
+        if error is None:
+            raise
+        kind = PpolmError if isinstance(error, PpolmError) else RuntimeError
+        return pickle.dumps((None, kind(f"{type(error).__name__}: {error} ({type(problem).__name__} in sending it)")))
+    return packed

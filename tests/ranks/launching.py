@@ -1,0 +1,44 @@
+"""Jobs of several processes for tests, started as a user starts them: by torchrun."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+QUIET = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "TOKENIZERS_PARALLELISM": "false"}
+
+TRAIN = [
+    *("--model-name", "embedded", "--batch-size", "8", "--minibatch-size", "4", "--max-new-tokens", "12"),
+    *("--max-eval-prompts", "6", "--eval-every", "2", "--checkpoint-every", "1", "--no-tensorboard", "--threads", "1"),
+]
+"""Flags of a small run of the embedded model."""
+
+
+def command(processes: int, module: str, arguments: Sequence[str | Path]) -> list[str]:
+    """One process is started without a launcher."""
+    python = [sys.executable, "-m"]
+    launcher = [*python, "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", "-m"]
+    return [*(python if processes == 1 else launcher), module, *map(str, arguments)]
+
+
+def start(processes: int, module: str, *arguments: str | Path, cwd: Path | None = None) -> subprocess.Popen[str]:
+    """A job that runs."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")} | QUIET
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    asked = command(processes, module, arguments)
+    return subprocess.Popen(asked, text=True, cwd=cwd, env=environment, **streams)  # type: ignore[call-overload]
+
+
+def run(processes: int, module: str, *arguments: str | Path, cwd: Path | None = None) -> tuple[int, str]:
+    """A job from its start to its end: its exit code and everything that it printed."""
+    with start(processes, module, *arguments, cwd=cwd) as job:
+        try:
+            output, _ = job.communicate(timeout=400)
+        finally:
+            job.kill()
+        return job.returncode, output

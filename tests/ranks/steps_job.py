@@ -1,0 +1,59 @@
+"""A job for tests: PPO steps of the embedded model, and everything that they computed, from the first process.
+
+python -m tests.ranks.steps_job FILE '{"setting": ...}' [drift]
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import torch
+
+from ppolm.config import PPOConfig
+from ppolm.data.load_rows import load_prompts
+from ppolm.ppo_trainer import PPOTrainer
+from ppolm.training.updater import Updater
+
+STEPS = 2
+
+
+def main(target: str, settings: dict[str, Any], drift: bool) -> None:
+    """Run, and save."""
+    torch.set_num_threads(1)
+    trainer, gradients = PPOTrainer(PPOConfig(**settings)), list[torch.Tensor]()
+    ranks = trainer.models.setup.ranks
+    clip = torch.nn.utils.clip_grad_norm_
+
+    def watched(parameters: Any, *rest: Any) -> torch.Tensor:
+        """The gradients of every update, as the optimiser sees them before clipping."""
+        values = list(parameters)
+        gradients.append(torch.cat([value.grad.flatten() for value in values]).clone())
+        return clip(values, *rest)
+
+    torch.nn.utils.clip_grad_norm_ = watched  # type: ignore[assignment]
+    prompts, steps = load_prompts("embedded"), []
+    size = trainer.config.batch_size // trainer.config.samples_per_prompt
+    for number in range(STEPS):
+        if drift and number == 1 and ranks.rank == ranks.size - 1:
+            spoil(trainer.model_trainer.policy_updater)
+        result = trainer.ppo_step(prompts[number * size : (number + 1) * size])
+        numbers = {name: value for name, value in result["metrics"].items() if not name.startswith("seconds")}
+        columns = {name: value.clone() for name, value in result["sa_pairs"].columns.items()}
+        texts, rewards = [str(text) for text in result["generated_texts"]], list(result["rewards"])
+        steps.append({"texts": texts, "rewards": rewards, "metrics": numbers, "columns": columns})
+    trained = {**trainer.models.policy.parameters(), **trainer.models.value.parameters()}
+    weights = {name: value.detach().clone() for name, value in trained.items()}
+    if ranks.first:
+        torch.save({"steps": steps, "gradients": gradients, "weights": weights, "processes": ranks.size}, target)
+
+
+def spoil(updater: Updater) -> None:
+    """Change one weight of one process by next to nothing."""
+    with torch.no_grad():
+        next(iter(updater.parameters.values())).view(-1)[0].add_(1e-6)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], json.loads(sys.argv[2]), "drift" in sys.argv[3:])

@@ -1,0 +1,116 @@
+"""The commands in several processes: one folder, one voice, the same result; a job of N resumes as one of M."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.ranks.launching import TRAIN, run
+
+pytestmark = pytest.mark.slow
+
+
+def ppolm(processes: int, folder: Path, *arguments: str) -> str:
+    code, output = run(processes, "ppolm", *arguments, cwd=folder)
+    assert code == 0, output
+    return output
+
+
+def metrics(run_folder: Path) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in (run_folder / "metrics.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in row.items() if not name.startswith("seconds")} for row in rows]
+
+
+def same(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> bool:
+    """Whether the numbers of two series of rows are equal up to rounding, and the rest exactly."""
+    return len(one) == len(other) and all(
+        row.keys() == found.keys()
+        and all(_same(value, found[name]) for name, value in row.items() if name != "reasons")
+        for row, found in zip(one, other, strict=True)
+    )
+
+
+def _same(one: Any, other: Any) -> bool:
+    return bool(one == (pytest.approx(other, rel=1e-4, abs=1e-4, nan_ok=True) if isinstance(one, float) else other))
+
+
+def test_a_run_of_two_processes_resumes_on_one_and_on_three_with_equal_evaluations(tmp_path: Path) -> None:
+    whole = ppolm(1, tmp_path, "train", *TRAIN, "--max-steps", "4", "--run-name", "whole")
+    for processes in (1, 3):
+        name = f"then-{processes}"
+        begun = ppolm(2, tmp_path, "train", *TRAIN, "--max-steps", "2", "--run-name", name)
+        assert begun.count("step 1/2") == begun.count("Run folder:") == 1, "one process speaks"
+        ppolm(processes, tmp_path, "train", "--resume", f"runs/{name}", "--max-steps", "4")
+        assert same(metrics(tmp_path / "runs" / "whole"), metrics(tmp_path / "runs" / name))
+        assert not (tmp_path / "runs" / name / ".lock").exists()
+    assert "Verdict" in whole
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["then-1", "then-3", "whole"]
+
+
+def test_a_run_without_a_name_has_one_folder(tmp_path: Path) -> None:
+    ppolm(2, tmp_path, "train", *TRAIN, "--max-steps", "1")
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert (folder / "best" / "adapter_model.safetensors").is_file()
+    assert (folder / "report" / "summary.md").is_file()
+
+
+def test_evaluation_is_the_same_in_two_processes(tmp_path: Path) -> None:
+    ppolm(2, tmp_path, "train", *TRAIN, "--max-steps", "1", "--run-name", "x")
+    found = [json.loads(_last_object(ppolm(n, tmp_path, "eval", "runs/x", "--json"))) for n in (1, 2)]
+    assert found[0]["policy"] == pytest.approx(found[1]["policy"], rel=1e-4, abs=1e-4)
+
+
+@pytest.mark.parametrize("command", ["sft", "reward"])
+def test_supervised_training_is_the_same_in_two_processes(tmp_path: Path, command: str) -> None:
+    rows = [
+        {"prompt": f"Question {i}?", "chosen": f"The answer to {i} is good.", "rejected": f"No, {i}."}
+        if command == "reward"
+        else {"prompt": f"Question {i}?", "completion": f"The answer to {i} is good."}
+        for i in range(24)
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    flags = ["--model-name", "embedded", "--data", "rows.jsonl", "--num-epochs", "2", "--batch-size", "8"]
+    flags += ["--learning-rate", "1e-3", "--threads", "1"]
+    found = []
+    for processes in (1, 2):
+        output = ppolm(processes, tmp_path, command, *flags, "--output", f"out-{processes}")
+        assert output.count("Use it:") == 1
+        about = json.loads((tmp_path / f"out-{processes}" / "training.json").read_text())
+        found.append(about["validation"])
+        assert not (tmp_path / f"out-{processes}" / "checkpoint").exists()
+    assert same(found[0], found[1])
+    assert found[0][-1]["loss"] < found[0][0]["loss"]
+
+
+def test_a_reward_function_is_asked_once_for_all_processes(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from pathlib import Path\n"
+        "def score(prompts, responses):\n"
+        "    with Path('calls').open('a') as file:\n"
+        "        file.write(f'{len(responses)}\\n')\n"
+        "    return [float(len(response)) for response in responses]\n"
+    )
+    ppolm(2, tmp_path, "train", *TRAIN, "--max-steps", "2", "--run-name", "x", "--reward", "mine.py:score")
+    assert (tmp_path / "calls").read_text().split() == ["6", "8", "8", "6"], "evaluation, two steps, evaluation"
+
+
+def test_an_error_is_said_once_and_ends_all_processes(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def score(prompts, responses):\n    raise ValueError('out of words')\n")
+    code, output = run(2, "ppolm", "train", *TRAIN, "--reward", "mine.py:score", "--run-name", "x", cwd=tmp_path)
+    assert code != 0
+    assert len(re.findall(r"^error: .*out of words", output, re.MULTILINE)) == 1, output
+    assert "src/ppolm" not in output, "the launcher prints a traceback of its own, we do not"
+
+
+def test_a_command_for_one_process_says_so(tmp_path: Path) -> None:
+    code, output = run(2, "ppolm", "runs", cwd=tmp_path)
+    assert code != 0
+    assert "error: ppolm runs runs in one process. Start it without torchrun or accelerate launch." in output
+
+
+def _last_object(output: str) -> str:
+    return output[output.index("{\n") : output.rindex("}") + 1]

@@ -1,0 +1,88 @@
+"""A process of a job that is killed or stands still, and signals: the job ends soon, nothing is lost, it resumes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from ppolm.ranks.heartbeat import BEAT_SECONDS, SILENT_SECONDS
+from tests.ranks.launching import TRAIN, run, start
+
+pytestmark = pytest.mark.slow
+LONG = [*TRAIN, "--max-steps", "500", "--run-name", "x"]
+
+
+def steps(folder: Path) -> int:
+    try:
+        lines = (folder / "runs" / "x" / "metrics.jsonl").read_text().splitlines()
+        return sum(json.loads(line)["kind"] == "train" for line in lines)
+    except OSError:
+        return 0
+
+
+def wait_for_steps(job: subprocess.Popen[str], folder: Path) -> list[int]:
+    """The processes of a job, once it has taken two steps."""
+    until = time.monotonic() + 240
+    while steps(folder) < 2:
+        assert job.poll() is None, job.communicate()[0]
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    return workers(job)
+
+
+def workers(job: subprocess.Popen[str]) -> list[int]:
+    """The processes that the launcher has started, in their order."""
+    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(job.pid)], capture_output=True, text=True, check=True)
+    numbers = {}
+    for pid in map(int, found.stdout.split()):
+        environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        rank = [part for part in environment if part.startswith(b"RANK=")]
+        if rank:
+            numbers[int(rank[0].partition(b"=")[2])] = pid
+    return [numbers[rank] for rank in sorted(numbers)]
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_lost_process_ends_the_job_and_it_resumes(tmp_path: Path, number: signal.Signals, lost: int) -> None:
+    job, pids = start(2, "ppolm", "train", *LONG, cwd=tmp_path), list[int]()
+    try:
+        pids = wait_for_steps(job, tmp_path)
+        os.kill(pids[lost], number)
+        output, _ = job.communicate(timeout=240)
+    finally:
+        for pid in pids:
+            if Path(f"/proc/{pid}").exists():
+                os.kill(pid, signal.SIGKILL)
+        job.kill()
+    assert job.returncode != 0
+    if number == signal.SIGSTOP:
+        assert f"process {lost} of 2 has not been heard of" in output, output
+    done = steps(tmp_path)
+    code, output = run(1, "ppolm", "train", "--resume", "runs/x", "--max-steps", str(done + 1), cwd=tmp_path)
+    assert code == 0, output
+
+
+def test_silence_is_noticed_within_a_minute() -> None:
+    assert SILENT_SECONDS + 2 * BEAT_SECONDS < 60
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_all_processes_at_the_same_step(tmp_path: Path, number: signal.Signals) -> None:
+    job = start(2, "ppolm", "train", *LONG, cwd=tmp_path)
+    try:
+        os.kill(wait_for_steps(job, tmp_path)[1], number)  # the launcher tells the others later, or not at all
+        output, _ = job.communicate(timeout=240)
+    finally:
+        job.kill()
+    assert "Resume with: ppolm train --resume" in output, output
+    status = json.loads((tmp_path / "runs" / "x" / "status.json").read_text())
+    assert status["state"] == "interrupted"
+    newest = max(path.name for path in (tmp_path / "runs" / "x" / "checkpoints").iterdir())
+    assert int(newest.removeprefix("step-")) == steps(tmp_path), "nothing that was finished is lost"

@@ -1,0 +1,88 @@
+"""Whatever the number of processes: the same texts and rewards, and the gradients and metrics of one process."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.ranks.launching import run
+
+JOB = "tests.ranks.steps_job"
+SETTINGS = {
+    "model_name": "embedded",
+    "device": "cpu",
+    "dtype": "float32",
+    "threads": 1,
+    "seed": 3,
+    "batch_size": 12,
+    "minibatch_size": 6,
+    "samples_per_prompt": 2,
+    "ppo_epochs": 2,
+    "max_new_tokens": 16,
+    "whiten_rewards": True,
+    "normalize_rewards": "running",
+    "adaptive_kl": True,
+    "recompute_logprobs": "always",
+}
+"""With everything that is computed from a whole batch."""
+VARIANTS = {
+    "plain": {},
+    "trunk": {"trainable_layers": 2, "trunk_mib": 64},
+    "early stop": {"target_kl": 1e-6, "learning_rate": 1e-3},
+}
+GRADIENTS, WEIGHTS, METRICS = 2e-5, 1e-6, 1e-5
+"""Largest differences: of a gradient relative to the largest one of its update; of a weight; of a metric, relative to
+itself or to 1."""
+
+
+def steps(tmp_path: Path, processes: int, **settings: Any) -> dict[str, Any]:
+    target = tmp_path / f"{processes}.pt"
+    code, output = run(processes, JOB, target, json.dumps(SETTINGS | settings))
+    assert code == 0, output
+    found: dict[str, Any] = torch.load(target)
+    assert found["processes"] == processes
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_several_processes_compute_what_one_does(tmp_path: Path, variant: str) -> None:
+    alone = steps(tmp_path, 1, **VARIANTS[variant])  # type: ignore[arg-type]
+    for processes in (2, 3, 4) if variant == "plain" else (2,):
+        together = steps(tmp_path, processes, **VARIANTS[variant])  # type: ignore[arg-type]
+        for one, other in zip(alone["steps"], together["steps"], strict=True):
+            assert one["texts"] == other["texts"]
+            assert one["rewards"] == pytest.approx(other["rewards"], abs=1e-5)
+            for name, value in one["metrics"].items():
+                close = math.isclose(value, other["metrics"][name], rel_tol=METRICS, abs_tol=METRICS)
+                assert close or math.isnan(value), name
+            for name, column in one["columns"].items():
+                assert torch.allclose(column.double(), other["columns"][name].double(), atol=1e-4), name
+        assert len(alone["gradients"]) == len(together["gradients"]) > 0
+        for one, other in zip(alone["gradients"], together["gradients"], strict=True):
+            assert float((one - other).abs().max() / one.abs().max()) < GRADIENTS
+        for name, value in alone["weights"].items():
+            assert float((value - together["weights"][name]).abs().max()) < WEIGHTS, name
+
+
+@pytest.mark.slow
+def test_more_processes_than_sequences_leave_some_with_nothing_to_do(tmp_path: Path) -> None:
+    few = {"batch_size": 2, "minibatch_size": 1, "samples_per_prompt": 1}
+    alone, together = steps(tmp_path, 1, **few), steps(tmp_path, 3, **few)
+    assert [step["texts"] for step in alone["steps"]] == [step["texts"] for step in together["steps"]]
+    for name, value in alone["weights"].items():
+        assert float((value - together["weights"][name]).abs().max()) < WEIGHTS, name
+
+
+@pytest.mark.slow
+def test_a_process_that_drifts_is_noticed_in_the_same_step(tmp_path: Path) -> None:
+    target = tmp_path / "drifted.pt"
+    code, output = run(2, JOB, target, json.dumps(SETTINGS), "drift")
+    assert code != 0
+    assert "have drifted apart: the checksum of the weights after step 2" in output
+    assert not target.exists()
