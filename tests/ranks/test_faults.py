@@ -48,8 +48,7 @@ def workers(job: subprocess.Popen[str]) -> list[int]:
     return [numbers[rank] for rank in sorted(numbers)]
 
 
-@pytest.mark.parametrize("lost", [0, 1])
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize(("number", "lost"), [(signal.SIGKILL, 1), (signal.SIGSTOP, 0)])
 def test_a_lost_process_ends_the_job_and_it_resumes(tmp_path: Path, number: signal.Signals, lost: int) -> None:
     job, pids = start(2, "ppolm", "train", *LONG, cwd=tmp_path), list[int]()
     try:
@@ -69,8 +68,9 @@ def test_a_lost_process_ends_the_job_and_it_resumes(tmp_path: Path, number: sign
     assert code == 0, output
 
 
-def test_silence_is_noticed_within_a_minute() -> None:
-    assert SILENT_SECONDS + 2 * BEAT_SECONDS < 60
+def test_a_job_with_a_process_that_stands_still_ends_within_a_minute() -> None:
+    launcher = 30  # seconds that torchrun gives a process to end before it kills it
+    assert SILENT_SECONDS + 2 * BEAT_SECONDS + launcher < 60
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
