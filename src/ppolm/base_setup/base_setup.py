@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -15,7 +17,14 @@ from transformers import AutoTokenizer
 from ppolm.base_setup.capabilities import Capabilities, check_padding, find_capabilities
 from ppolm.base_setup.context import context_length
 from ppolm.base_setup.device import DTYPES, Precision, product_precision, resolve_device, resolve_dtype
-from ppolm.base_setup.load_model import blaming, empty_model, find_transformer, load_causal_lm, load_pretrained
+from ppolm.base_setup.load_model import (
+    blaming,
+    empty_model,
+    find_blocks,
+    find_transformer,
+    load_causal_lm,
+    load_pretrained,
+)
 from ppolm.base_setup.tokenizer_setup import TokenizerSetup
 from ppolm.base_setup.trial_text import Trial, run_plain
 from ppolm.batches.sequences import Microbatch
@@ -30,6 +39,7 @@ from ppolm.kernels.lora_linear import apply_prepared
 from ppolm.kernels.output_head import OutputHead, find_head
 from ppolm.kernels.products import ComputeMode, PreparedLayers, computing, current_mode
 from ppolm.kernels.products import logits as product_logits
+from ppolm.kernels.recompute import recomputing
 from ppolm.kernels.replaced_forward import find as find_stand_in
 
 log = logging.getLogger(__name__)
@@ -63,6 +73,8 @@ class BaseModelSetup:
         """Whether our fused blocks are in use."""
         self.last_block: nn.Module | None = None
         """The last block, if it can be computed only at some positions."""
+        self.recomputes_above = math.inf
+        """Tokens of a pass with gradients above which its blocks keep only their inputs (see recomputation)."""
         self.capabilities = Capabilities()
         with blaming(self.name):
             trial = run_plain(self)
@@ -146,8 +158,19 @@ class BaseModelSetup:
             # Eager attention adds its mask to the scores, where True would count as 1.
             lowest = torch.finfo(self.state_dtype).min
             inputs["attention_mask"] = torch.zeros_like(mask, dtype=self.state_dtype).masked_fill_(~mask, lowest)
-        with self.computing():
+        with self.computing(), self._recomputing(inputs):
             return self.transformer(**inputs)
+
+    def _recomputing(self, inputs: Mapping[str, Any]) -> AbstractContextManager[None]:
+        """Gradient checkpointing for a pass that would keep too much; nothing changes without gradients."""
+        given = inputs["input_ids"] if "input_ids" in inputs else inputs["inputs_embeds"]
+        recomputes = torch.is_grad_enabled() and given.shape[0] * given.shape[1] > self.recomputes_above
+        return recomputing(self.block_list) if recomputes else nullcontext()
+
+    @cached_property
+    def block_list(self) -> nn.ModuleList:
+        """The transformer blocks, with their adapters."""
+        return find_blocks(self.causal_lm)[1]
 
     def hidden_states(self, inputs: Tensor, position_ids: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         """Last hidden states [B, T, d] of right-padded ids [B, T], or of inputs to the blocks [B, T, d].

@@ -61,10 +61,21 @@ def product_precision(weights: torch.dtype, device: torch.device) -> torch.dtype
     return torch.bfloat16 if narrow else torch.float32
 
 
+GAPS = 0.1
+"""Fraction of memory lost to allocator fragmentation, fitted to two measured peaks."""
+PROGRAM = 600 * 2**20
+"""Bytes of Python, torch and its libraries, or of a device's own context: a typical value."""
+
+
 def memory_size(device: torch.device) -> int | None:
     """Bytes of memory that a device has, if known."""
-    if device.type == "cuda":
-        return int(torch.cuda.get_device_properties(device).total_memory)
+    try:
+        if device.type == "cuda":
+            return int(torch.cuda.get_device_properties(device).total_memory)
+        if device.type == "mps":  # it shares the machine's memory, and the system keeps a part for itself
+            return int(torch.mps.recommended_max_memory())
+    except (AssertionError, AttributeError, RuntimeError):  # a driver that does not say
+        return None
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):  # not Unix

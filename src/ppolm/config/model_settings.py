@@ -49,6 +49,10 @@ class ModelSettings:
     """Put new LoRA adapters on this many top blocks only: gradients stop there, which saves time. None: all blocks."""
     trunk_mib: int = setting(2048, group="machine", at_least=0, on_resume="fixed")
     """MiB for caching the hidden states below the trainable layers; what does not fit is recomputed."""
+    gradient_checkpointing: Literal["auto", "on", "off"] = setting("auto", group="machine", on_resume="may change")
+    """Keep only the input of each block for the backward pass, which computes the block once more: much less memory,
+    the same gradients, about a third more time in updates. auto: for passes that would not fit into the device's
+    memory; the log says what was counted."""
     trust_remote_code: bool = setting(False, group="model", on_resume="fixed")
     """Allow the model repository to run its own Python code. Off by default."""
     device: str = setting("auto", group="machine", not_blank=True, on_resume="may change")
