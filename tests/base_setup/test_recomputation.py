@@ -17,7 +17,7 @@ from ppolm.base_setup.model_setup import Models, setup_models
 from ppolm.base_setup.recomputation import held, plan_recomputation, recomputation_refusal
 from ppolm.batches.sequences import TokenSequences
 from ppolm.config import PPOConfig, RewardConfig, SFTConfig
-from ppolm.data.examples import Demonstration, Preference, Rating
+from ppolm.data.examples import Demonstration, Judgement, Preference, Rating
 from ppolm.data.prompts import Prompt
 from ppolm.errors import ModelError
 from ppolm.kernels import replaced_forward
@@ -112,7 +112,7 @@ def test_sft_learns_the_same_weights_with_dropout(train: Any, model_folder: Path
 
 @pytest.mark.parametrize("layers", [None, 1])
 def test_a_reward_model_learns_the_same_weights_with_dropout(layers: int | None, model_folder: Path) -> None:
-    rows = [
+    rows: list[Judgement] = [
         *(Preference(Prompt(f"Be kind {n}:"), f" kind {n}", f" rude {n}") for n in range(8)),
         *(Rating(Prompt(f"Be brief {n}:"), " so" * n, float(n)) for n in range(1, 5)),
     ]

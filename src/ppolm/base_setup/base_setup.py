@@ -16,7 +16,14 @@ from transformers import AutoTokenizer
 
 from ppolm.base_setup.capabilities import Capabilities, check_padding, find_capabilities
 from ppolm.base_setup.context import context_length
-from ppolm.base_setup.device import DTYPES, Precision, product_precision, resolve_device, resolve_dtype
+from ppolm.base_setup.device import (
+    DTYPES,
+    Precision,
+    product_precision,
+    resolve_device,
+    resolve_dtype,
+    state_precision,
+)
 from ppolm.base_setup.load_model import (
     blaming,
     empty_model,
@@ -78,12 +85,19 @@ class BaseModelSetup:
         self.capabilities = Capabilities()
         with blaming(self.name):
             trial = run_plain(self)
+        self._check_finite(trial)
         self.hidden_size = trial.states.shape[1]
         """Width of the last hidden state, which the scalar heads read."""
         self.head = self._find_head(trial)
         check_padding(self, trial)
         self.capabilities = find_capabilities(self, trial, config.fast_paths_off)
         self.trial = trial
+        if self.dtype == torch.float16 and not self.fused:
+            log.warning(
+                "%s computes in float16 throughout, because its blocks are the library's own: numbers beyond 65504 and "
+                "gradients below 6e-8 are lost. Set dtype: float32 if updates are skipped.",
+                self.name,
+            )
         log.info("%s is computed with %s", self.name, self.capabilities)
 
     def _load_tokenizer(self, source: str, trust_remote_code: bool) -> TokenizerSetup:
@@ -95,6 +109,13 @@ class BaseModelSetup:
                 f"Model {self.name} has no tokenizer files. Copy tokenizer.json and its config beside the model."
             )
         return TokenizerSetup(tokenizer, self.text_config.vocab_size, eos_ids)
+
+    def _check_finite(self, trial: Trial) -> None:
+        if not trial.logits.isfinite().all():
+            hint = " Set dtype: float32, which reaches further." if self.dtype == torch.float16 else ""
+            raise ModelError(
+                f"Model {self.name} gives logits that are not finite in {self.precision['weights']}.{hint}"
+            )
 
     def _find_head(self, trial: Trial) -> OutputHead:
         """How logits follow from hidden states; an architecture for which this is unknown is refused."""
@@ -115,12 +136,8 @@ class BaseModelSetup:
 
     @property
     def state_dtype(self) -> torch.dtype:
-        """Precision of the hidden states: float32 on a CPU with our blocks, even if the weights are bfloat16.
-
-        bfloat16 rounding would depend on the batch that a sequence is in, and so differ between sampling, scoring and
-        training.
-        """
-        return torch.float32 if self.fused and self.device.type == "cpu" else self.dtype
+        """Precision of the hidden states: float32 on a CPU with our blocks, even if the weights are bfloat16."""
+        return state_precision(self.dtype, self.device, self.fused)
 
     @property
     def precision(self) -> dict[str, Precision]:

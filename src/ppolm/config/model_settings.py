@@ -57,9 +57,12 @@ class ModelSettings:
     """Allow the model repository to run its own Python code. Off by default."""
     device: str = setting("auto", group="machine", not_blank=True, on_resume="may change")
     """auto (CUDA, else Apple MPS, else CPU), or a torch device such as cpu, cuda, cuda:1, mps."""
-    dtype: Literal["auto", "float32", "bfloat16"] = setting("auto", group="machine", on_resume="fixed")
-    """Precision of the frozen base. auto: bfloat16 on CUDA devices that support it, and on a CPU for large models if it
-    is faster or memory is short; otherwise float32."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = setting("auto", group="machine", on_resume="fixed")
+    """Precision of the frozen base. auto: bfloat16 on CUDA, or float16 on devices without it; for large models bfloat16
+    on MPS where it works, and on a CPU if it is faster or memory is short; otherwise float32."""
+    base_bits: Literal[4] | None = setting(None, group="machine", on_resume="fixed")
+    """4: store the matrices of the frozen base in 4 bits (NF4 of bitsandbytes, extra bits), which are computed with in
+    dtype. None: in dtype."""
     threads: int | None = setting(None, group="machine", at_least=1, on_resume="may change")
     """CPU threads. None: as many as a model of this width can use, unless OMP_NUM_THREADS is set."""
     plain: bool = setting(False, group="machine", on_resume="may change")
