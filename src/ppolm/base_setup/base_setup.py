@@ -64,7 +64,8 @@ class BaseModelSetup:
         )
         if self.device.type == "cpu" and self.dtype == torch.bfloat16:
             make_bfloat16_safe()
-        self.causal_lm = load_causal_lm(source, self.dtype, config.trust_remote_code).to(self.device)
+        given = (source, self.dtype, config.trust_remote_code, self.device, config.base_bits)
+        self.causal_lm = load_causal_lm(*given)
         self.causal_lm.name_or_path = self.name  # saved adapters name their base as the user does
         self.causal_lm.eval().requires_grad_(False)
         self.transformer = find_transformer(self.causal_lm)
@@ -92,6 +93,10 @@ class BaseModelSetup:
         check_padding(self, trial)
         self.capabilities = find_capabilities(self, trial, config.fast_paths_off)
         self.trial = trial
+        self._say_how()
+
+    def _say_how(self) -> None:
+        """Log how the model is computed."""
         if self.dtype == torch.float16 and not self.fused:
             log.warning(
                 "%s computes in float16 throughout, because its blocks are the library's own: numbers beyond 65504 and "
