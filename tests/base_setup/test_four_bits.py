@@ -159,7 +159,7 @@ def test_ppo_on_a_packed_base_learns_and_its_adapter_fits_the_plain_one(
     assert trainer.models.adapters.trunk is not None
     trainer.models.policy.save(tmp_path / "policy")
     models = setup_models(make_config(model_name=EMBEDDED, sft_adapter=str(tmp_path / "policy")))
-    saved = [value for value in trainer.models.policy.parameters().values()]
+    saved = list(trainer.models.policy.parameters().values())
     assert all(torch.equal(*pair) for pair in zip(models.sft.parameters().values(), saved, strict=True))
 
 
@@ -172,5 +172,5 @@ def test_sft_and_reward_models_are_trained_on_a_packed_base() -> None:
         RewardTrainer(RewardConfig(learning_rate=1e-2, warmup_steps=0, **SUPERVISED), judged),
     )
     for trainer in trainers:
-        history = trainer.train()  # type: ignore[attr-defined]
+        history = trainer.train()
         assert history[-1]["loss"] < history[0]["loss"]
