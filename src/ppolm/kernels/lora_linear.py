@@ -207,7 +207,8 @@ class _Linears(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, layers: Sequence[Adapted], *_: Tensor | None) -> tuple[Tensor, ...]:
         outputs, low = _products(x, layers)
         # The gradient of A needs the input, which is kept in the precision of the weights.
-        ctx.save_for_backward(x.to(layers[0].weight.dtype), *low)
+        kept = layers[0].weight.dtype
+        ctx.save_for_backward(finite(x, kept).to(kept), *low)
         ctx.layers, ctx.given, ctx.dtype = layers, x.dtype, product_dtype(x, layers[0].weight)
         return outputs
 

@@ -70,8 +70,10 @@ def product_dtype(x: Tensor, weight: Tensor) -> torch.dtype:
 
 
 def finite(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """x, bounded if it goes into or comes out of a float16 product: beyond 65504 that would be infinite, and spoil a
-    whole row. Other precisions reach as far as float32."""
+    """x, bounded if it is to be, or comes from, a float16: beyond 65504 that would be infinite, and spoil a whole row.
+
+    Other precisions reach as far as float32.
+    """
     limit = torch.finfo(torch.float16).max
     return x.clamp(-limit, limit) if dtype == torch.float16 else x
 
