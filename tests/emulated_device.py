@@ -54,6 +54,10 @@ class _Backend(_DummyBackendModule):
         """See ``get_rng_state``."""
         torch.set_rng_state(state)
 
+    def get_amp_supported_dtype(self) -> list[torch.dtype]:
+        """Gradient checkpointing asks whether mixed precision is on."""
+        return [torch.bfloat16]
+
     def synchronize(self, device: Any = None) -> None:
         """Nothing to do: all operations are synchronous."""
 

@@ -6,6 +6,7 @@ unlike hooks on saved tensors it contains what operations need only while they r
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 
 from torch.profiler import ProfilerActivity, profile
@@ -13,8 +14,13 @@ from torch.profiler import ProfilerActivity, profile
 
 def peak_memory(act: Callable[[], object]) -> int:
     """The largest number of bytes on the CPU that were allocated during ``act`` and not yet released."""
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        act()
+    gc.collect()
+    gc.disable()  # what was allocated before must not be released during it: the peak would seem smaller
+    try:
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+            act()
+    finally:
+        gc.enable()
     results = profiler.profiler.kineto_results
     changes = [event for event in results.events() if event.name() == "[memory]"]
     assert changes, "the profiler has recorded no allocation"

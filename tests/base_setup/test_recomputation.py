@@ -170,7 +170,7 @@ def test_auto_recomputes_only_passes_that_do_not_fit(
     assert models.setup.recomputes_above == float("inf")  # this machine has room
     base, others = held(models.adapters, ("policy", "value"))
     for room, tokens in ((40, 39), (100, 99)):
-        each = 2 * 4 * (4 * 32 + 32 + 48 + 3 * 64 + 2 * 32 + 2 * 16) + 4 * (2 * 32 + 2 * 64)
+        each = 2 * 4 * (4 * 32 + 32 + 48 + 3 * 64 + 2 * 32 + 2 * 16) + 4 * 2 * 32
         memory = int(recomputation.PROGRAM + 1.1 * (base + others + room * each))
         monkeypatch.setattr(recomputation, "memory_size", lambda _, memory=memory: memory)
         plan_recomputation(models.adapters, ("policy", "value"), make_config())

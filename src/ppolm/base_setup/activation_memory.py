@@ -74,13 +74,14 @@ class BlockShape:
         return wide * FLOAT + 3 * self.inner * sizes.weights + attention
 
     def working(self, sizes: Sizes) -> int:
-        """Bytes per token that a block needs while it is computed, besides what it keeps.
+        """Bytes per token that a block needs while it is computed, besides what it keeps; fitted to measured peaks.
 
-        Where kept numbers are narrower than states, the states exist beside their kept copies.
+        Most of what our blocks compute is kept; where kept numbers are narrower than states, both exist for a while.
         """
-        if sizes.weights < sizes.states:
-            return (4 * self.hidden + 2 * self.heads + 3 * self.inner) * sizes.states
-        return (2 * self.hidden + 2 * self.inner) * sizes.states
+        if not self.fused:
+            return (2 * self.hidden + 2 * self.inner) * FLOAT
+        wide = sizes.weights < sizes.states
+        return (2 * self.hidden + (3 * self.inner if wide else 0)) * sizes.states
 
     def per_token(self, layers: int, sizes: Sizes, recomputes: bool = False) -> int:
         """Bytes per token of a pass with gradients through ``layers`` trained blocks, at its peak."""
