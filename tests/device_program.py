@@ -76,8 +76,8 @@ class Scenarios:
 
     def all(self) -> Numbers:
         """Every scenario, in the order of their dependencies."""
-        steps = (self.sft, self.reward, self.readiness, self.ppo, self.resume, self.generate, self.fallbacks)
-        return {step.__name__: step() for step in steps}
+        first = (self.sft, self.reward, self.readiness, self.ppo, self.resume)
+        return {step.__name__: step() for step in (*first, self.generate, self.fallbacks, self.saving)}
 
     def sft(self) -> Numbers:
         """SFT of an adapter on the top block, with packed rows."""
@@ -183,6 +183,18 @@ class Scenarios:
         return {
             "sft": self.sft_trainer(**changes, train="all").train(),
             "reward": self.reward_trainer(**changes, head_init="fit").train(),
+        }
+
+    def saving(self) -> Numbers:
+        """Weights in float16 and recomputed blocks, with dropout and without; the policy is scored, not believed."""
+        changes = {"dtype": "float16", "gradient_checkpointing": "on"}
+        ppo = self.ppo_trainer(**changes, sft_adapter=None, trainable_layers=1)
+        step = ppo.ppo_step(PROMPTS[:2])
+        weights = [float(value.float().norm()) for value in ppo.models.policy.parameters().values()]
+        return {
+            "sft": self.sft_trainer(**changes).train(),
+            "losses": [step["policy_loss"], step["value_loss"]],
+            "weights": weights,
         }
 
     def go_on_with(self, other: Scenarios) -> Numbers:

@@ -12,17 +12,21 @@ one that runs pytest.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 import torch
+from safetensors import safe_open
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
 from torch.utils._pytree import tree_map
 from torch.utils.backend_registration import _DummyBackendModule, _setup_privateuseone_for_python_backend
+from transformers import modeling_utils
 
 aten = torch.ops.aten
 MOVES = (aten._to_copy.default, aten.copy_.default)
@@ -31,6 +35,9 @@ INDEXING = (aten.index.Tensor, aten.index_put_.default, aten.index_put.default, 
 """Operations that also accept indices on the host, and copy them to the device."""
 WAITS = ("_local_scalar_dense", "nonzero", "equal", "bincount", "masked_select", "_unique2", "repeat_interleave")
 """Operations whose result, or its size, the host must know before it can continue."""
+
+MEMORY = 24 * 2**30
+"""Bytes that the device claims to have."""
 
 waits: Counter[str] = Counter()
 """How often the host would have waited so far, by operation: see ``counted``."""
@@ -46,6 +53,10 @@ class _Backend(_DummyBackendModule):
     def set_rng_state(self, state: Tensor, device: Any = None) -> None:  # noqa: ARG002 torch's signature
         """See ``get_rng_state``."""
         torch.set_rng_state(state)
+
+    def get_amp_supported_dtype(self) -> list[torch.dtype]:
+        """Gradient checkpointing asks whether mixed precision is on."""
+        return [torch.bfloat16]
 
     def synchronize(self, device: Any = None) -> None:
         """Nothing to do: all operations are synchronous."""
@@ -204,11 +215,17 @@ def emulated(name: str) -> Iterator[None]:
                 stack.enter_context(patch.object(torch.cuda, "current_device", lambda: 0))
                 # Optimisers in torch before 2.13 ask the driver.
                 stack.enter_context(patch.object(torch.cuda, "is_current_stream_capturing", lambda: False))
+                properties = SimpleNamespace(total_memory=MEMORY)
+                stack.enter_context(patch.object(torch.cuda, "get_device_properties", lambda *_: properties))
                 states["get_rng_state_all"] = lambda: [torch.get_rng_state()]
                 states["set_rng_state_all"] = lambda given: torch.set_rng_state(given[0])
             for function, stand_in in states.items():
                 stack.enter_context(patch.object(torch.cuda if module is torch.cuda else torch.mps, function, stand_in))
             stack.enter_context(patch.object(torch.mps, "manual_seed", lambda _: None))
+            stack.enter_context(patch.object(torch.mps, "recommended_max_memory", lambda: MEMORY))
+            # transformers reads weights in threads, where no mode is active, and for mps with its driver.
+            stack.enter_context(patch.dict(os.environ, HF_DEACTIVATE_ASYNC_LOAD="1"))
+            stack.enter_context(patch.object(modeling_utils, "safe_open", lambda file, **_: safe_open(file, "pt")))
             stack.enter_context(torch.autograd.set_multithreading_enabled(False))
             stack.enter_context(_Everywhere())
             yield

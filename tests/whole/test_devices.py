@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 import torch
 
-from ppolm.base_setup.device import resolve_dtype
+from ppolm.base_setup import device as device_room
+from ppolm.base_setup.device import LARGE, multiplies, resolve_dtype
 from ppolm.cli.demo_command import DemoArguments, demo_config
 from tests.conftest import ROOT
 
 DEVICES = ("cuda:0", "mps:0")
-SCENARIOS = ("sft", "reward", "readiness", "ppo", "resume", "generate", "fallbacks")
+SCENARIOS = ("sft", "reward", "readiness", "ppo", "resume", "generate", "fallbacks", "saving")
 BUDGET = {
     "ten_tokens": {"reads": 10, "writes": 0},
     "policy_update": {"reads": 2, "writes": 12},
@@ -96,13 +97,30 @@ def test_the_host_waits_for_the_device_no_more_often_than_it_must(
     assert all(counted[name] <= most for name, most in BUDGET[what].items()), f"{counted}, expected {BUDGET[what]}"
 
 
-def test_a_device_that_only_imitates_bfloat16_computes_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_without_bfloat16_stores_the_base_in_float16(monkeypatch: pytest.MonkeyPatch) -> None:
     device = torch.device("cuda")
-    for has_it, expected in ((False, torch.float32), (True, torch.bfloat16)):  # a T4, an A100
+    for has_it, expected in ((False, torch.float16), (True, torch.bfloat16)):  # a T4, an A100
         monkeypatch.setattr(
             torch.cuda, "is_bf16_supported", lambda including_emulation=True, has=has_it: including_emulation or has
         )
-        assert resolve_dtype("auto", device, lambda: 10**9) == expected
+        assert resolve_dtype("auto", device, lambda: pytest.fail("not asked")) == expected
+
+
+@pytest.mark.parametrize(
+    ("works", "size", "expected"),
+    [(True, LARGE, torch.bfloat16), (True, 10**6, torch.float32), (False, LARGE, torch.float32)],
+)
+def test_mps_uses_bfloat16_for_large_models_where_it_works(
+    works: bool, size: int, expected: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_room, "multiplies", lambda *_: works)
+    assert resolve_dtype("auto", torch.device("mps"), lambda: size) == expected
+
+
+def test_whether_a_device_multiplies_is_tried() -> None:
+    assert multiplies(torch.bfloat16, torch.device("cpu"))
+    assert not multiplies(torch.bfloat16, torch.device("meta")), "nothing can be read from it"
+    assert not multiplies(torch.bool, torch.device("cpu"))
 
 
 def test_the_demo_computes_in_the_precision_of_its_figures_on_every_device() -> None:

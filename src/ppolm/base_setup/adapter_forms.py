@@ -12,6 +12,7 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
+from ppolm.base_setup.four_bits import is_packed
 from ppolm.base_setup.load_model import find_blocks
 from ppolm.config import ModelSettings, PPOConfig
 from ppolm.config.paths import did_you_mean
@@ -150,6 +151,7 @@ def special_layers(model: nn.Module) -> list[str]:
     """Linear layers that must not have an adapter: those that do more than multiply, such as expert routers, and the
     output of state space mixers, whose fused kernels read the weight directly, bypassing any adapter."""
     linear = [(path, module) for path, module in model.named_modules() if isinstance(module, nn.Linear)]
-    special = {path.removesuffix(".base_layer").rpartition(".")[2] for path, module in linear if not is_product(module)}
+    known = [path for path, module in linear if is_packed(module) or is_product(module)]
+    special = {path.removesuffix(".base_layer").rpartition(".")[2] for path, _ in linear if path not in known}
     mixers = {"conv1d", "out_proj"} if any(path.endswith(".conv1d") for path, _ in model.named_modules()) else set()
     return sorted(special | mixers)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -14,8 +16,22 @@ from transformers import AutoTokenizer
 
 from ppolm.base_setup.capabilities import Capabilities, check_padding, find_capabilities
 from ppolm.base_setup.context import context_length
-from ppolm.base_setup.device import DTYPES, Precision, product_precision, resolve_device, resolve_dtype
-from ppolm.base_setup.load_model import blaming, empty_model, find_transformer, load_causal_lm, load_pretrained
+from ppolm.base_setup.device import (
+    DTYPES,
+    Precision,
+    product_precision,
+    resolve_device,
+    resolve_dtype,
+    state_precision,
+)
+from ppolm.base_setup.load_model import (
+    blaming,
+    empty_model,
+    find_blocks,
+    find_transformer,
+    load_causal_lm,
+    load_pretrained,
+)
 from ppolm.base_setup.tokenizer_setup import TokenizerSetup
 from ppolm.base_setup.trial_text import Trial, run_plain
 from ppolm.batches.sequences import Microbatch
@@ -30,6 +46,7 @@ from ppolm.kernels.lora_linear import apply_prepared
 from ppolm.kernels.output_head import OutputHead, find_head
 from ppolm.kernels.products import ComputeMode, PreparedLayers, computing, current_mode
 from ppolm.kernels.products import logits as product_logits
+from ppolm.kernels.recompute import recomputing
 from ppolm.kernels.replaced_forward import find as find_stand_in
 from ppolm.ranks import join_ranks
 
@@ -48,7 +65,8 @@ class BaseModelSetup:
         self.dtype = self._choose_dtype(config, source)
         if self.device.type == "cpu" and self.dtype == torch.bfloat16:
             make_bfloat16_safe()
-        self.causal_lm = load_causal_lm(source, self.dtype, config.trust_remote_code).to(self.device)
+        given = (source, self.dtype, config.trust_remote_code, self.device, config.base_bits)
+        self.causal_lm = load_causal_lm(*given)
         self.causal_lm.name_or_path = self.name  # saved adapters name their base as the user does
         self.causal_lm.eval().requires_grad_(False)
         self.transformer = find_transformer(self.causal_lm)
@@ -65,9 +83,12 @@ class BaseModelSetup:
         """Whether our fused blocks are in use."""
         self.last_block: nn.Module | None = None
         """The last block, if it can be computed only at some positions."""
+        self.recomputes_above = math.inf
+        """Tokens of a pass with gradients above which its blocks keep only their inputs (see recomputation)."""
         self.capabilities = Capabilities()
         with blaming(self.name):
             trial = run_plain(self)
+        self._check_finite(trial)
         self.hidden_size = trial.states.shape[1]
         """Width of the last hidden state, which the scalar heads read."""
         self.head = self._find_head(trial)
@@ -75,6 +96,16 @@ class BaseModelSetup:
         self.capabilities = find_capabilities(self, trial, config.fast_paths_off)
         self.trial = trial
         self.ranks.agree("what the model can do", self.capabilities.to_dict())
+        self._say_how()
+
+    def _say_how(self) -> None:
+        """Log how the model is computed."""
+        if self.dtype == torch.float16 and not self.fused:
+            log.warning(
+                "%s computes in float16 throughout, because its blocks are the library's own: numbers beyond 65504 and "
+                "gradients below 6e-8 are lost. Set dtype: float32 if updates are skipped.",
+                self.name,
+            )
         log.info("%s is computed with %s", self.name, self.capabilities)
 
     def _choose_dtype(self, config: ModelSettings, source: str) -> torch.dtype:
@@ -95,6 +126,13 @@ class BaseModelSetup:
             )
         return TokenizerSetup(tokenizer, self.text_config.vocab_size, eos_ids)
 
+    def _check_finite(self, trial: Trial) -> None:
+        if not trial.logits.isfinite().all():
+            hint = " Set dtype: float32, which reaches further." if self.dtype == torch.float16 else ""
+            raise ModelError(
+                f"Model {self.name} gives logits that are not finite in {self.precision['weights']}.{hint}"
+            )
+
     def _find_head(self, trial: Trial) -> OutputHead:
         """How logits follow from hidden states; an architecture for which this is unknown is refused."""
         kind, output = type(self.causal_lm).__name__, self.causal_lm.get_output_embeddings()
@@ -114,12 +152,8 @@ class BaseModelSetup:
 
     @property
     def state_dtype(self) -> torch.dtype:
-        """Precision of the hidden states: float32 on a CPU with our blocks, even if the weights are bfloat16.
-
-        bfloat16 rounding would depend on the batch that a sequence is in, and so differ between sampling, scoring and
-        training.
-        """
-        return torch.float32 if self.fused and self.device.type == "cpu" else self.dtype
+        """Precision of the hidden states: float32 on a CPU with our blocks, even if the weights are bfloat16."""
+        return state_precision(self.dtype, self.device, self.fused)
 
     @property
     def precision(self) -> dict[str, Precision]:
@@ -157,8 +191,19 @@ class BaseModelSetup:
             # Eager attention adds its mask to the scores, where True would count as 1.
             lowest = torch.finfo(self.state_dtype).min
             inputs["attention_mask"] = torch.zeros_like(mask, dtype=self.state_dtype).masked_fill_(~mask, lowest)
-        with self.computing():
+        with self.computing(), self._recomputing(inputs):
             return self.transformer(**inputs)
+
+    def _recomputing(self, inputs: Mapping[str, Any]) -> AbstractContextManager[None]:
+        """Gradient checkpointing for a pass that would keep too much; nothing changes without gradients."""
+        given = inputs["input_ids"] if "input_ids" in inputs else inputs["inputs_embeds"]
+        recomputes = torch.is_grad_enabled() and given.shape[0] * given.shape[1] > self.recomputes_above
+        return recomputing(self.block_list) if recomputes else nullcontext()
+
+    @cached_property
+    def block_list(self) -> nn.ModuleList:
+        """The transformer blocks, with their adapters."""
+        return find_blocks(self.causal_lm)[1]
 
     def hidden_states(self, inputs: Tensor, position_ids: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         """Last hidden states [B, T, d] of right-padded ids [B, T], or of inputs to the blocks [B, T, d].

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import torch
 from torch import Tensor
 
+from ppolm.base_setup.four_bits import PACKED, has_packed_weights
 from ppolm.base_setup.load_model import find_blocks
 from ppolm.base_setup.trial_text import LONGEST, Trial, states_of
 from ppolm.config.model_settings import FastPath
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FAST_PATHS: tuple[FastPath, ...] = get_args(FastPath)
+READS_WEIGHTS: tuple[FastPath, ...] = ("fused_adapters", "fused_blocks", "decode_matrices")
+"""Paths that multiply by a layer's weight themselves instead of calling the layer."""
 ATTENTION_LAYERS = {"full_attention", "sliding_attention", "chunked_attention", "attention"}
 """Types of layers that keep nothing of a text but keys and values."""
 
@@ -109,7 +112,11 @@ def _decisions(
     """Each path with the reason why it is not used, if any, in the order in which they build on each other."""
 
     def decide(path: FastPath, attempt: Callable[[], str | None]) -> tuple[FastPath, str | None]:
-        return path, "turned off" if path in without else trying(setup, path, attempt)
+        if path in without:
+            return path, "turned off"
+        return path, PACKED if packed and path in READS_WEIGHTS else trying(setup, path, attempt)
+
+    packed = has_packed_weights(setup.causal_lm)
 
     yield decide("fused_adapters", lambda: None)  # compared where adapters are added (lora_linear)
     yield decide("grouped_attention", lambda: use_grouped_attention(setup.causal_lm))

@@ -37,8 +37,12 @@ def resolve_device(name: str, local_rank: int = 0) -> torch.device:
     return device
 
 
-Precision = Literal["float32", "bfloat16"]
-DTYPES: dict[Precision, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+Precision = Literal["float32", "bfloat16", "float16"]
+DTYPES: dict[Precision, torch.dtype] = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
 """Precisions by their names in settings and checkpoints."""
 LARGE = 100_000_000
 """Number of parameters from which bfloat16 may pay off on a CPU: below it, converting costs more than it saves."""
@@ -47,13 +51,44 @@ LARGE = 100_000_000
 def resolve_dtype(
     name: Precision | Literal["auto"], device: torch.device, parameters: Callable[[], int]
 ) -> torch.dtype:
-    """``auto``: bfloat16 where CUDA supports it; on a CPU for large models, if it is faster or memory is short."""
+    """``auto``: bfloat16 on CUDA, or float16 where it is missing; for large models bfloat16 on MPS where it works, and
+    on a CPU if it is faster or memory is short; else float32."""
     if name != "auto":
         return DTYPES[name]
     if device.type == "cuda":
-        # Older devices, such as T4 and V100, only emulate bfloat16: slower than float32, and less precise.
-        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float32
+        return half_precision(device)
+    if device.type == "mps":
+        return half_precision(device) if parameters() >= LARGE else torch.float32
     return torch.bfloat16 if device.type == "cpu" and _pays(parameters()) else torch.float32
+
+
+def half_precision(device: torch.device) -> torch.dtype:
+    """The 16 bits in which a device stores the base: bfloat16, float16 where a GPU has none; float32 if neither works.
+
+    Older GPUs, such as T4 and V100, only emulate bfloat16, slowly.
+    """
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
+    return torch.bfloat16 if device.type == "cpu" or multiplies(torch.bfloat16, device) else torch.float32
+
+
+def multiplies(dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether a device multiplies matrices of a precision: older versions of macOS have no bfloat16."""
+    try:
+        left, right = (torch.full(shape, 0.5, dtype=dtype, device=device) for shape in ((2, 8), (3, 8)))
+        return bool((torch.nn.functional.linear(left, right).float().cpu() == 2).all())
+    except (RuntimeError, TypeError, ValueError):
+        return False
+
+
+def state_precision(weights: torch.dtype, device: torch.device, fused: bool) -> torch.dtype:
+    """The precision of the hidden states of a model whose weights have this one.
+
+    float32 with our fused blocks on a CPU, where bfloat16 rounding would depend on the batch that a sequence is in, and
+    so differ between sampling, scoring and training; and wherever weights are float16, which large states and small
+    gradients leave on either side.
+    """
+    return torch.float32 if fused and (device.type == "cpu" or weights == torch.float16) else weights
 
 
 def _pays(parameters: int) -> bool:
@@ -71,10 +106,21 @@ def product_precision(weights: torch.dtype, device: torch.device) -> torch.dtype
     return torch.bfloat16 if narrow else torch.float32
 
 
+GAPS = 0.1
+"""Fraction of memory lost to allocator fragmentation, fitted to two measured peaks."""
+PROGRAM = 600 * 2**20
+"""Bytes of Python, torch and its libraries, or of a device's own context: a typical value."""
+
+
 def memory_size(device: torch.device) -> int | None:
     """Bytes of memory that a device has, if known."""
-    if device.type == "cuda":
-        return int(torch.cuda.get_device_properties(device).total_memory)
+    try:
+        if device.type == "cuda":
+            return int(torch.cuda.get_device_properties(device).total_memory)
+        if device.type == "mps":  # it shares the machine's memory, and the system keeps a part for itself
+            return int(torch.mps.recommended_max_memory())
+    except (AssertionError, AttributeError, RuntimeError):  # a driver that does not say
+        return None
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):  # not Unix

@@ -6,7 +6,7 @@ import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -19,6 +19,7 @@ from transformers import (
     PreTrainedModel,
 )
 
+from ppolm.base_setup.four_bits import four_bits, has_packed_weights, make_differentiable
 from ppolm.data.hub import hub_is_reachable
 from ppolm.errors import ModelError, PpolmError
 from ppolm.messages import reason
@@ -75,21 +76,33 @@ def empty_model(name: str, trust_remote_code: bool) -> PreTrainedModel:
         return AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
 
 
-def load_causal_lm(name: str, dtype: torch.dtype, trust_remote_code: bool) -> PreTrainedModel:
-    """Any causal language model from a local folder or the Hub."""
+def load_causal_lm(
+    name: str, dtype: torch.dtype, trust_remote_code: bool, device: torch.device, bits: Literal[4] | None = None
+) -> PreTrainedModel:
+    """Any causal language model from a local folder or the Hub, on a device.
+
+    Each weight is read from its file to the device and packed there: the host never holds the whole model.
+    """
     config = load_causal_config(name, trust_remote_code)
     # The library's fused attention scales ALiBi's distances differently from its eager attention (Falcon), and before
     # transformers 5.21 it silently ignored the soft cap on attention scores (Gemma 2).
     bounded = getattr(config.get_text_config(), "attn_logit_softcapping", None) is not None
-    attention = {"attn_implementation": "eager"} if bounded or getattr(config, "alibi", False) else {}
-    model, report = load_pretrained(
-        AutoModelForCausalLM, name, trust_remote_code, dtype=dtype, output_loading_info=True, **attention
-    )
+    options: dict[str, Any] = {"dtype": dtype, "output_loading_info": True}
+    if bounded or getattr(config, "alibi", False):
+        options["attn_implementation"] = "eager"
+    if device.type != "cpu" or bits is not None:
+        options["device_map"] = {"": device}
+    if bits is not None:
+        options["quantization_config"] = four_bits(dtype)
+    model, report = load_pretrained(AutoModelForCausalLM, name, trust_remote_code, **options)
     absent = [*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])]
     if absent:  # transformers fills them with random numbers and continues
         raise ModelError(
             f"Model {name} lacks {len(absent)} of its weights (first: {sorted(absent)[0]}). Download or copy it again."
         )
+    if not has_packed_weights(model):
+        return model.to(device)  # buffers that are in no file
+    make_differentiable(model, name)
     return model
 
 

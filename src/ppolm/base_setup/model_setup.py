@@ -9,6 +9,7 @@ import torch
 from ppolm.base_setup.adapter_forms import new_lora_config
 from ppolm.base_setup.base_setup import BaseModelSetup
 from ppolm.base_setup.lora_setup import AdapterSet
+from ppolm.base_setup.recomputation import plan_recomputation
 from ppolm.config import PPOConfig
 from ppolm.embedded import reward_path
 from ppolm.models import PolicyModel, RewardEnsemble, RewardModel, SFTModel, ValueModel
@@ -39,6 +40,7 @@ def setup_models(config: PPOConfig) -> Models:
         rewards = _add_rewards(adapters, config)
         value = _add_value(adapters, config, rewards[0] if rewards else None)
     adapters.share_trunk(("policy", "value"), config.trunk_mib)
+    plan_recomputation(adapters, ("policy", "value"), config)
     ensemble = RewardEnsemble(rewards, config.reward_std_penalty) if len(rewards) > 1 else None
     reward = rewards[0] if rewards else None
     return Models(setup, adapters, PolicyModel(adapters), SFTModel(adapters), value, reward, ensemble)

@@ -68,7 +68,7 @@ class MachineArguments:
 
     device: str | None = None
     """auto (CUDA, else Apple MPS, else CPU), or a torch device such as cuda:1. Default: the run's, or auto."""
-    dtype: Literal["auto", "float32", "bfloat16"] | None = None
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] | None = None
     """Precision of the base. Default: the run's, or auto: bfloat16 where the hardware has it and the model is large."""
     trust_remote_code: bool = False
     """Let the model repository run its own Python code. Off by default."""

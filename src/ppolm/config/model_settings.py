@@ -49,13 +49,20 @@ class ModelSettings:
     """Put new LoRA adapters on this many top blocks only: gradients stop there, which saves time. None: all blocks."""
     trunk_mib: int = setting(2048, group="machine", at_least=0, on_resume="fixed")
     """MiB for caching the hidden states below the trainable layers; what does not fit is recomputed."""
+    gradient_checkpointing: Literal["auto", "on", "off"] = setting("auto", group="machine", on_resume="may change")
+    """Keep only the input of each block for the backward pass, which computes the block once more: much less memory,
+    the same gradients, about a third more time in updates. auto: for passes that would not fit into the device's
+    memory; the log says what was counted."""
     trust_remote_code: bool = setting(False, group="model", on_resume="fixed")
     """Allow the model repository to run its own Python code. Off by default."""
     device: str = setting("auto", group="machine", not_blank=True, on_resume="may change")
     """auto (CUDA, else Apple MPS, else CPU), or a torch device such as cpu, cuda, cuda:1, mps."""
-    dtype: Literal["auto", "float32", "bfloat16"] = setting("auto", group="machine", on_resume="fixed")
-    """Precision of the frozen base. auto: bfloat16 on CUDA devices that support it, and on a CPU for large models if it
-    is faster or memory is short; otherwise float32."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = setting("auto", group="machine", on_resume="fixed")
+    """Precision of the frozen base. auto: bfloat16 on CUDA, or float16 on devices without it; for large models bfloat16
+    on MPS where it works, and on a CPU if it is faster or memory is short; otherwise float32."""
+    base_bits: Literal[4] | None = setting(None, group="machine", on_resume="fixed")
+    """4: store the matrices of the frozen base in 4 bits (NF4 of bitsandbytes, extra bits), which are computed with in
+    dtype. None: in dtype."""
     threads: int | None = setting(None, group="machine", at_least=1, on_resume="may change")
     """CPU threads. None: as many as a model of this width can use, unless OMP_NUM_THREADS is set."""
     plain: bool = setting(False, group="machine", on_resume="may change")

@@ -7,7 +7,7 @@ from typing import Literal
 
 from ppolm.config.model_settings import ModelSettings
 from ppolm.config.setting import setting
-from ppolm.config.validation import check_adapter, check_supervised
+from ppolm.config.validation import check_adapter, check_sft, check_supervised
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,10 @@ class SFTConfig(SupervisedConfig):
 
     train: Literal["adapter", "all"] = setting("adapter", group="adapter", on_resume="fixed")
     """Train a LoRA adapter on the frozen base, or all weights of the model."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_sft(self)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from ppolm.names import EMBEDDED
 
 if TYPE_CHECKING:
     from ppolm.config.ppo_config import PPOConfig
-    from ppolm.config.supervised_config import RewardConfig, SupervisedConfig
+    from ppolm.config.supervised_config import RewardConfig, SFTConfig, SupervisedConfig
 
 
 def reject_unknown_keys(values: Iterable[Any], known: list[str]) -> None:
@@ -46,6 +46,12 @@ def check_supervised(config: SupervisedConfig) -> None:
         raise ConfigError(
             "eval_fraction is 0 and there is no eval_data, so the best weights could not be chosen. Set one of them."
         )
+
+
+def check_sft(config: SFTConfig) -> None:
+    """Raise ConfigError if packed weights are to be trained."""
+    if config.train == "all" and config.base_bits is not None:
+        raise ConfigError("train is 'all', but weights in 4 bits cannot be trained. Leave base_bits out.")
 
 
 def is_plain_name(name: str) -> bool:

@@ -33,6 +33,8 @@ def _coerce(name: str, value: Any, hint: Any) -> Any:
             return None
         return _coerce(name, value, next(arm for arm in get_args(hint) if arm is not type(None)))
     if origin is Literal:
+        if isinstance(value, bool) and "on" in get_args(hint):  # YAML reads on and off as true and false
+            value = "on" if value else "off"
         if value not in get_args(hint):
             raise ConfigError(f"{name} is {brief(value)}, expected one of: {', '.join(map(str, get_args(hint)))}.")
         return value

@@ -10,11 +10,12 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoTokenizer
 
-from ppolm.base_setup.device import memory_size, resolve_device, resolve_dtype
+from ppolm.base_setup.device import DTYPES, Precision, half_precision, memory_size, resolve_device, resolve_dtype
 from ppolm.base_setup.load_model import load_pretrained
 from ppolm.base_setup.tokenizer_setup import TokenizerSetup
 from ppolm.config import PPOConfig
 from ppolm.embedded import model_path
+from ppolm.estimate.advice import Change, advice_text, advise, options
 from ppolm.estimate.machine import gemm_gflops
 from ppolm.estimate.memory import Lengths, Memory, step_memory
 from ppolm.estimate.model_shape import ModelShape, read_shape
@@ -42,22 +43,27 @@ class RunEstimate:
     dtype: torch.dtype
     adapters: int
     steps: int
+    available: int | None = None
+    """Bytes of memory that the device has, if known."""
+    advice: tuple[Change, ...] = ()
+    """What to change if it does not fit."""
 
-    def text(self, gflops: float, available: int | None) -> str:
+    def text(self, gflops: float) -> str:
         """The figures as text."""
         config, shape, memory, work = self.config, self.shape, self.memory, self.work
-        below = memory.trunk > 0
+        below, again = memory.trunk > 0, "; blocks recomputed" if memory.recomputes else ""
+        stored = f"{str(self.dtype)[6:]}, blocks in 4 bits" if config.base_bits else str(self.dtype)[6:]
         parts = [
             ("program", memory.program, "Python, torch and libraries"),
-            ("base", memory.base, f"{shape.parameters / 1e6:,.1f} M parameters in {str(self.dtype)[6:]}"),
+            ("base", memory.base, f"{shape.parameters / 1e6:,.1f} M parameters in {stored}"),
             ("adapters", memory.adapters, f"{self.adapters} of {shape.adapter / 1e6:,.2f} M; gradients and moments"),
             *([("trunk", memory.trunk, "states below the trained layers; trunk_mib")] if below else []),
             ("and the largest of", None, ""),
             ("  generation", memory.generation, "keys and values; rollout_tokens"),
             ("  scoring", memory.scoring, "microbatch_tokens"),
-            ("  training", memory.training, "microbatch_tokens, minibatch_size, trainable_layers"),
+            ("  training", memory.training, f"microbatch_tokens, minibatch_size, trainable_layers{again}"),
         ]
-        here = "" if available is None else f" of {available / GIB:.1f} here"
+        here = "" if self.available is None else f" of {self.available / GIB:.1f}"
         sizes = [f"  {name:20}{'' if size is None else f'{size / GIB:8.2f}'}   {why}" for name, size, why in parts]
         step = duration(self.total / gflops / 1e9)
         run = duration(self.steps * self.total / gflops / 1e9)
@@ -66,8 +72,9 @@ class RunEstimate:
             f"{config.prompts_per_step} prompts of {self.lengths.mean:.0f} tokens (longest: {self.lengths.longest}); "
             f"{shape.trained_layers} of {shape.layers} layers trained.",
             "",
-            f"Memory at its peak, GiB: {memory.peak / GIB:.2f}{here}",
+            f"Memory at its peak on {self.device}, GiB: {memory.peak / GIB:.2f}{here}",
             *(line.rstrip() for line in sizes),
+            *self._how_it_fits(),
             "",
             f"Operations of a step, TFLOP: {self.total / 1e12:,.3g}",
             f"  {'generation':20}{work.generation() / 1e12:8,.3g}",
@@ -79,6 +86,15 @@ class RunEstimate:
         ]
         return "\n".join(lines)
 
+    def _how_it_fits(self) -> list[str]:
+        """What is done or to be done to make it fit."""
+        if self.available is not None and self.memory.peak > self.available:
+            return ["", *advice_text(list(self.advice), self.available)]
+        if self.memory.recomputes and self.config.gradient_checkpointing == "auto":
+            lines = ["", "It fits because blocks are recomputed in the backward pass (gradient_checkpointing auto)."]
+            return lines + [f"With {one.flag} it would fit without, too." for one in self.advice]
+        return []
+
     @property
     def total(self) -> float:
         """Operations of a step."""
@@ -88,7 +104,7 @@ class RunEstimate:
         """The figures as text, with this machine's measured speed and memory."""
         if self.device.type == "cpu" and self.dtype == torch.bfloat16:
             make_bfloat16_safe()
-        return self.text(gemm_gflops(self.dtype, self.device), memory_size(self.device))
+        return self.text(gemm_gflops(self.dtype, self.device))
 
 
 def estimate(config: PPOConfig, prompts: Sequence[Any], eval_prompts: Sequence[Any] | None = None) -> RunEstimate:
@@ -96,6 +112,39 @@ def estimate(config: PPOConfig, prompts: Sequence[Any], eval_prompts: Sequence[A
     shape = read_shape(config)
     device = resolve_device(config.device)
     dtype = resolve_dtype(config.dtype, device, lambda: shape.parameters)
+    lengths, steps = _read_prompts(config, shape, prompts, eval_prompts)
+    scored_by_model = "model" in (*config.reward, config.judge) or config.human_needs_model
+    rewards = max(1, len(config.reward_model)) if scored_by_model else 0
+    adapters = 2 + rewards + (config.sft_adapter is not None)
+    available = memory_size(device)
+
+    def measure(changed: PPOConfig) -> Memory:
+        other = shape if _same_shape(changed, config) else read_shape(changed)
+        stored = resolve_dtype(changed.dtype, device, lambda: shape.parameters)
+        return step_memory(other, changed, lengths, stored, adapters, device, available)
+
+    memory = measure(config)
+    work = Work(
+        shape,
+        lengths.mean,
+        config.max_new_tokens,
+        config.batch_size,
+        config.samples_per_prompt,
+        config.ppo_epochs,
+        rewards,
+        config.recompute_logprobs == "always" or dtype != torch.float32,
+        memory.recomputes,
+    )
+    choices = options(config, shape, lengths.longest + config.max_new_tokens, _half(dtype, device))
+    advice = advise(config, memory, available, measure, choices)
+    found = (config, shape, lengths, memory, work, device, dtype, adapters, steps)
+    return RunEstimate(*found, available, tuple(advice))
+
+
+def _read_prompts(
+    config: PPOConfig, shape: ModelShape, prompts: Sequence[Any], eval_prompts: Sequence[Any] | None
+) -> tuple[Lengths, int]:
+    """Lengths of the training prompts in tokens, and the number of steps of a run on them."""
     source = model_path(config.model_name)
     text_config = load_pretrained(AutoConfig, source, config.trust_remote_code).get_text_config()
     tokenizer = TokenizerSetup(load_pretrained(AutoTokenizer, source, config.trust_remote_code), shape.vocab, [])
@@ -106,22 +155,17 @@ def estimate(config: PPOConfig, prompts: Sequence[Any], eval_prompts: Sequence[A
     generator = Generator(engine, setup, Sampling.of(config))
     schedule = plan_prompts(config, generator, prompts, config.num_epochs, eval_prompts)
     sizes = [len(tokenizer.encode(prompt.content)) for prompt in schedule.train[:MEASURED]]
-    lengths = Lengths(max(sizes), sum(sizes) / len(sizes))
-    scored_by_model = "model" in (*config.reward, config.judge) or config.human_needs_model
-    rewards = max(1, len(config.reward_model)) if scored_by_model else 0
-    adapters = 2 + rewards + (config.sft_adapter is not None)
-    work = Work(
-        shape,
-        lengths.mean,
-        config.max_new_tokens,
-        config.batch_size,
-        config.samples_per_prompt,
-        config.ppo_epochs,
-        rewards,
-        config.recompute_logprobs == "always" or dtype != torch.float32,
-    )
-    memory = step_memory(shape, config, lengths, dtype, adapters)
-    return RunEstimate(config, shape, lengths, memory, work, device, dtype, adapters, schedule.total_steps)
+    return Lengths(max(sizes), sum(sizes) / len(sizes)), schedule.total_steps
+
+
+def _same_shape(one: PPOConfig, other: PPOConfig) -> bool:
+    return one.trainable_layers == other.trainable_layers and one.base_bits == other.base_bits
+
+
+def _half(dtype: torch.dtype, device: torch.device) -> Precision | None:
+    """16 bits to store the base in, if it is not yet and the device computes with them."""
+    names = {stored: name for name, stored in DTYPES.items() if stored != torch.float32}
+    return names.get(half_precision(device)) if dtype == torch.float32 else None
 
 
 def duration(seconds: float) -> str:

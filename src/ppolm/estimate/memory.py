@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
+from ppolm.base_setup.activation_memory import FLOAT, Sizes
+from ppolm.base_setup.device import GAPS, PROGRAM, state_precision
 from ppolm.config import PPOConfig
 from ppolm.estimate.model_shape import ModelShape
 from ppolm.kernels.decode_layers import COPY_BYTES, PAYS_AFTER
@@ -15,10 +18,9 @@ from ppolm.kernels.products import TILE
 from ppolm.kernels.token_logprobs import LOGIT_CHUNK
 from ppolm.rollout.slot_sampler import PROMPT_TOKENS
 
-GAPS = 0.1
-"""Fraction of memory lost to allocator fragmentation, fitted to two measured peaks."""
-FLOAT = 4
-"""Adapters, gradients, moments and log-probabilities are in float32."""
+CPU = torch.device("cpu")
+PACKED_WEIGHT = 0.5 + 1 / 64 + 4 / 16384
+"""Bytes of a weight in 4 bits: with one byte of scale for 64 weights, and one float32 for 256 scales."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ class Memory:
     generation: int
     scoring: int
     training: int
+    recomputes: bool = False
+    """Whether the blocks of the largest training pass are recomputed (gradient checkpointing)."""
 
     @property
     def peak(self) -> int:
@@ -51,55 +55,72 @@ class Memory:
         return self.program + int(model * (1 + GAPS))
 
 
-def step_memory(shape: ModelShape, config: PPOConfig, lengths: Lengths, dtype: torch.dtype, adapters: int) -> Memory:
-    """The memory of a step with this many adapters. Hidden states are assumed to be in float32, as on a CPU."""
-    size = dtype.itemsize
+def step_memory(
+    shape: ModelShape,
+    config: PPOConfig,
+    lengths: Lengths,
+    dtype: torch.dtype,
+    adapters: int,
+    device: torch.device = CPU,
+    available: int | None = None,
+) -> Memory:
+    """The memory of a step with this many adapters, on a device that has ``available`` bytes, if that is known."""
+    sizes = Sizes(dtype.itemsize, state_precision(dtype, device, shape.block.fused).itemsize)
     width = lengths.longest + config.max_new_tokens
     tokens = config.batch_size * (lengths.mean / config.samples_per_prompt + config.max_new_tokens)
     below = shape.layers > shape.trained_layers
+    program = program_size() if device.type == "cpu" else PROGRAM
+    base = base_size(shape, config, dtype)
+    owned = shape.adapter * FLOAT * (adapters + 2 * 2 + 1 + 2 * 3)
+    trunk = int(min(config.trunk_mib * 2**20, tokens * shape.hidden * sizes.states)) if below else 0
+    left = math.inf if available is None else (available - program) / (1 + GAPS) - base - owned - trunk
+    training, recomputes = _training(shape, config, lengths, sizes, left)
     return Memory(
-        program=program_size(),
-        base=shape.parameters * size,
-        adapters=shape.adapter * FLOAT * (adapters + 2 * 2 + 1 + 2 * 3),
-        trunk=int(min(config.trunk_mib * 2**20, tokens * shape.hidden * FLOAT)) if below else 0,
-        generation=_generation(shape, config, width, tokens, size),
-        scoring=_pass(shape, config.microbatch_tokens, tokens) + _logits(shape, tokens),
-        training=_training(shape, config, lengths, size),
+        program=program,
+        base=base,
+        adapters=owned,
+        trunk=trunk,
+        generation=_generation(shape, config, width, tokens, sizes),
+        scoring=_pass(shape, max(width, config.microbatch_tokens), tokens, sizes) + _logits(shape, tokens),
+        training=training,
+        recomputes=recomputes,
     )
 
 
-def _generation(shape: ModelShape, config: PPOConfig, width: int, tokens: float, size: int) -> int:
+def base_size(shape: ModelShape, config: PPOConfig, dtype: torch.dtype) -> int:
+    """Bytes of the frozen weights; with ``base_bits`` the matrices of the blocks are packed."""
+    packed = shape.layers * shape.block_weights if config.base_bits == 4 else 0
+    return int((shape.parameters - packed) * dtype.itemsize + packed * PACKED_WEIGHT)
+
+
+def _generation(shape: ModelShape, config: PPOConfig, width: int, tokens: float, sizes: Sizes) -> int:
     """KV cache of all rows sampled at once, plus the larger of prefill and decoding (copied weights, token choice)."""
     rows = min(config.batch_size, max(1, config.rollout_tokens // width))
-    cache = rows * width * shape.layers * 2 * shape.kv * FLOAT
+    cache = rows * width * shape.layers * 2 * shape.kv * sizes.states
     choice = rows * shape.vocab * (3 * FLOAT + 2 * 8)  # logits, their softmax, its sums in float64
     copied = 0.0
-    if config.max_new_tokens >= PAYS_AFTER:
-        head = shape.vocab * shape.hidden if size < FLOAT else 0  # in float32 copying it gains nothing
-        copied = min(COPY_BYTES, (shape.layers * shape.block_weights + head) * size)
-    return cache + max(_pass(shape, PROMPT_TOKENS, tokens), int(copied + choice))
+    if config.max_new_tokens >= PAYS_AFTER and shape.block.fused:
+        head = shape.vocab * shape.hidden if sizes.weights < FLOAT else 0  # in float32 copying it gains nothing
+        copied = min(COPY_BYTES, (shape.layers * shape.block_weights + head) * sizes.weights)
+    return cache + max(_pass(shape, PROMPT_TOKENS, tokens, sizes), int(copied + choice))
 
 
-def _pass(shape: ModelShape, budget: int, tokens: float) -> int:
-    """Peak of a forward pass, during which only one block's tensors exist at a time."""
-    return int(min(budget, tokens) * (4 * shape.hidden + 2 * shape.heads + 3 * shape.inner) * FLOAT)
+def _pass(shape: ModelShape, budget: int, tokens: float, sizes: Sizes) -> int:
+    """Peak of a forward pass without gradients, during which only one block's tensors exist at a time."""
+    return int(min(budget, tokens) * (4 * shape.hidden + 2 * shape.heads + 3 * shape.inner) * sizes.states)
 
 
-def _training(shape: ModelShape, config: PPOConfig, lengths: Lengths, size: int) -> int:
-    """Activations of every trained block that are kept for the backward pass, and the backward pass's own peak.
-
-    Per token, in the precision of the weights: the block's input, both norms, the sum after attention; queries and keys
-    before their norms, attention's output before its projection; gate, up, and their product. In float32, what
-    attention itself needs: queries, keys, values, output.
-    """
+def _training(shape: ModelShape, config: PPOConfig, lengths: Lengths, sizes: Sizes, left: float) -> tuple[int, bool]:
+    """Peak of the largest pass with gradients, and whether its blocks are recomputed because of the ``left`` bytes."""
     answers = min(config.minibatch_size, config.batch_size)
-    tokens = min(config.microbatch_tokens, answers * (lengths.mean / config.samples_per_prompt + config.max_new_tokens))
-    rough = 4 * shape.hidden + 2 * shape.heads + shape.kv + 3 * shape.inner
-    kept = rough * size + (2 * shape.heads + 2 * shape.kv) * FLOAT
+    whole = answers * (lengths.mean / config.samples_per_prompt + config.max_new_tokens)
+    longest = lengths.longest + config.max_new_tokens  # a sequence is never split
+    tokens = max(min(config.microbatch_tokens, whole), longest)
     wanted = min(tokens, answers * config.max_new_tokens)
-    last = tokens * (2 * shape.hidden * size + 3 * shape.kv * FLOAT) + wanted * kept
-    states = int((shape.trained_layers - 1) * tokens * kept + last)
-    return states + _pass(shape, config.microbatch_tokens, tokens) + _logits(shape, wanted)
+    asked, layers = config.gradient_checkpointing, shape.trained_layers
+    recomputes = asked == "on" or (asked == "auto" and tokens * shape.block.per_token(layers, sizes) > left)
+    size = shape.block.training(layers, tokens, wanted, sizes, recomputes)
+    return size + _logits(shape, wanted), recomputes
 
 
 def _logits(shape: ModelShape, tokens: float) -> int:
@@ -112,5 +133,5 @@ def program_size() -> int:
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, AttributeError):  # not Linux: a typical value
-        return 600 * 2**20
+    except (OSError, AttributeError):  # not Linux
+        return PROGRAM

@@ -8,9 +8,9 @@ import torch
 from peft import get_peft_model
 from transformers import PreTrainedModel
 
+from ppolm.base_setup.activation_memory import BlockShape
 from ppolm.base_setup.adapter_forms import has_transposed_weights, new_lora_config
 from ppolm.base_setup.load_model import empty_model, find_blocks
-from ppolm.batches.packing_cost import size_in
 from ppolm.config import ModelSettings
 from ppolm.embedded import model_path
 
@@ -21,13 +21,7 @@ class ModelShape:
 
     parameters: int
     layers: int
-    hidden: int
-    heads: int
-    """Width of all queries together."""
-    kv: int
-    """Width of all keys together, and also of all values."""
-    inner: int
-    """Inner width of the feed-forward layers."""
+    block: BlockShape
     vocab: int
     block_weights: int
     """Number of weights in the matrices of one block."""
@@ -35,6 +29,26 @@ class ModelShape:
     """Parameters of one adapter."""
     trained_layers: int
     """Blocks that have LoRA layers."""
+
+    @property
+    def hidden(self) -> int:
+        """Width of the hidden states."""
+        return self.block.hidden
+
+    @property
+    def heads(self) -> int:
+        """Width of all queries together."""
+        return self.block.heads
+
+    @property
+    def kv(self) -> int:
+        """Width of all keys together, and also of all values."""
+        return self.block.kv
+
+    @property
+    def inner(self) -> int:
+        """Inner width of the feed-forward layers."""
+        return self.block.inner
 
 
 def read_shape(settings: ModelSettings) -> ModelShape:
@@ -46,20 +60,18 @@ def shape_of(model: PreTrainedModel, settings: ModelSettings) -> ModelShape:
     """The shape of a model and of an adapter, which is added to the model."""
     parameters, (_, blocks) = model.num_parameters(), find_blocks(model)
     matrices = [one for one in blocks[0].parameters() if one.dim() == 2]
-    widths, weights = [max(one.shape) for one in matrices], sum(one.numel() for one in matrices)
+    weights = sum(one.numel() for one in matrices)
+    text = model.config.get_text_config()
+    plain = "fused_blocks" in settings.fast_paths_off or settings.base_bits is not None
+    block = BlockShape.of(text, blocks[0], fused=False if plain else None)
     lora = new_lora_config(settings, model)
     lora.fan_in_fan_out = has_transposed_weights(model)
     with torch.device("meta"):
         adapted = get_peft_model(model, lora)
-    text = model.config.get_text_config()
-    head = size_in(text, "head_dim") or text.hidden_size // text.num_attention_heads
     return ModelShape(
         parameters=parameters,
         layers=len(blocks),
-        hidden=text.hidden_size,
-        heads=head * text.num_attention_heads,
-        kv=head * (size_in(text, "num_key_value_heads") or text.num_attention_heads),
-        inner=size_in(text, "intermediate_size") or max(widths),
+        block=block,
         vocab=text.vocab_size,
         block_weights=weights,
         adapter=sum(one.numel() for name, one in adapted.named_parameters() if ".lora_" in name),

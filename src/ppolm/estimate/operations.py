@@ -25,6 +25,8 @@ class Work:
     """Reward models that score the responses."""
     recomputed: bool = True
     """Whether the policy's log-probabilities are recomputed instead of taken from the sampler."""
+    recomputes: bool = False
+    """Whether blocks are computed once more in the backward pass (gradient checkpointing)."""
 
     @property
     def prompt_tokens(self) -> float:
@@ -79,10 +81,10 @@ class Work:
     def training(self) -> float:
         """Operations of policy and value in every epoch: forward, and backward to the inputs (the weights are frozen).
 
-        Recomputation in the backward pass is not counted.
+        What attention recomputes by itself in the backward pass is not counted.
         """
-        upper = self.shape.trained_layers
-        one = 2 * self.products(upper - 1, self.response_tokens) + 3 * self._attention(upper)
+        upper, again = self.shape.trained_layers, int(self.recomputes)
+        one = (2 + again) * self.products(upper - 1, self.response_tokens) + (3 + again) * self._attention(upper)
         return self.epochs * (2 * one + 2 * self.logits())
 
     def _attention(self, blocks: int) -> float:

@@ -123,7 +123,7 @@ def fuse_blocks(model: PreTrainedModel, blocks: nn.ModuleList) -> str | None:
     """Let the blocks of a model compute as above; returns the reason if they are not of the common kind."""
     if model.config._attn_implementation not in MASKED:
         return f"attention is {model.config._attn_implementation}, not sdpa"
-    if not all(map(_fits, blocks)):
+    if not all(map(fits, blocks)):
         return "blocks do not consist of norm, attention, norm and gated feed-forward"
     if any(_traits(block) != _traits(blocks[0]) for block in blocks):
         return "blocks are not all alike"
@@ -139,7 +139,7 @@ def unfuse_blocks(blocks: nn.ModuleList) -> None:
     undo(blocks)
 
 
-def _fits(block: Any) -> bool:
+def fits(block: Any) -> bool:
     """Whether a block has exactly the parts that the computation uses."""
     parts = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
     if {name for name, _ in block.named_children()} != parts:

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
+from ppolm.kernels.products import finite
+
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """y = w x / sqrt(mean(x²) + eps), over the last dimension."""
@@ -33,7 +35,7 @@ class _RMSNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         y, root = _norm(x, weight, eps)
-        ctx.save_for_backward(x.to(weight.dtype), weight, root)
+        ctx.save_for_backward(finite(x, weight.dtype).to(weight.dtype), weight, root)
         ctx.given = x.dtype
         return y
 
@@ -101,7 +103,7 @@ class _Gated(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, gate: Tensor, up: Tensor, keep: torch.dtype) -> Tensor:
-        ctx.save_for_backward(gate.to(keep), up.to(keep))
+        ctx.save_for_backward(*(finite(one, keep).to(keep) for one in (gate, up)))
         return silu(gate).mul_(up)
 
     @staticmethod

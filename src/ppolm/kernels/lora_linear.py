@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers.pytorch_utils import Conv1D
 
-from ppolm.kernels.products import converted, current_mode, product_dtype
+from ppolm.kernels.products import converted, current_mode, finite, product_dtype
 from ppolm.kernels.replaced_forward import find, install, undo
 
 SAME = 1e-4
@@ -175,7 +175,7 @@ def linears(x: Tensor, layers: Sequence[Adapted]) -> list[Tensor]:
 def _products(x: Tensor, layers: Sequence[Adapted]) -> tuple[tuple[Tensor, ...], list[Tensor | None]]:
     """The outputs [n, out] for an input [n, in], and x Aᵀ of every layer that has an adapter."""
     dtype, given = product_dtype(x, layers[0].weight), x.dtype
-    x = x.to(dtype)
+    x = finite(x, dtype).to(dtype)
     low = _low(x, layers)
     outputs = []
     for layer, part in zip(layers, low, strict=True):
@@ -183,7 +183,7 @@ def _products(x: Tensor, layers: Sequence[Adapted]) -> tuple[tuple[Tensor, ...],
         y = functional.linear(x, converted(layer.weight, dtype), bias)
         if part is not None and layer.b is not None:
             y.addmm_(part, layer.b.to(dtype).T, alpha=layer.scale)
-        outputs.append(y.to(given))
+        outputs.append(finite(y, dtype).to(given))
     return tuple(outputs), low
 
 
@@ -207,7 +207,8 @@ class _Linears(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, layers: Sequence[Adapted], *_: Tensor | None) -> tuple[Tensor, ...]:
         outputs, low = _products(x, layers)
         # The gradient of A needs the input, which is kept in the precision of the weights.
-        ctx.save_for_backward(x.to(layers[0].weight.dtype), *low)
+        kept = layers[0].weight.dtype
+        ctx.save_for_backward(finite(x, kept).to(kept), *low)
         ctx.layers, ctx.given, ctx.dtype = layers, x.dtype, product_dtype(x, layers[0].weight)
         return outputs
 

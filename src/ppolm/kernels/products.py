@@ -1,4 +1,4 @@
-"""Products of float32 states with frozen bfloat16 weights, in the precision that this kind of CPU multiplies fastest.
+"""Products of float32 states with frozen 16-bit weights, in the precision that this kind of CPU multiplies fastest.
 
 Some CPUs can store bfloat16 but multiply float32 faster. There, a product of many rows runs in float32: the weights
 stay in bfloat16 and are converted for each product.
@@ -67,6 +67,15 @@ def product_dtype(x: Tensor, weight: Tensor) -> torch.dtype:
     if weight.dtype == x.dtype or (mode.sampling and len(x) < WIDE_ROWS):
         return weight.dtype
     return mode.many_rows
+
+
+def finite(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """x, bounded if it is to be, or comes from, a float16: beyond 65504 that would be infinite, and spoil a whole row.
+
+    Other precisions reach as far as float32.
+    """
+    limit = torch.finfo(torch.float16).max
+    return x.clamp(-limit, limit) if dtype == torch.float16 else x
 
 
 class _Scratch(threading.local):

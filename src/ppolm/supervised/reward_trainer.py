@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ppolm.base_setup import AdapterSet, BaseModelSetup, new_lora_config
+from ppolm.base_setup.recomputation import plan_recomputation
 from ppolm.batches.packing import Answers
 from ppolm.batches.sequences import Microbatch, TokenSequences
 from ppolm.config import RewardConfig
@@ -198,6 +199,7 @@ def new_reward_model(config: RewardConfig, setup: BaseModelSetup) -> RewardModel
         else:
             adapters.load("reward", config.sft_adapter)
         adapters.share_trunk(["reward"], config.trunk_mib)
+        plan_recomputation(adapters, ["reward"], config)
         model = RewardModel(adapters, config.microbatch_tokens)
         model.head.init_reward()
     return model

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ppolm.base_setup import AdapterSet, BaseModelSetup, new_lora_config
+from ppolm.base_setup.recomputation import plan_recomputation
 from ppolm.batches.packing import Answers
 from ppolm.batches.sequences import Microbatch
 from ppolm.config import SFTConfig
@@ -43,11 +44,13 @@ class SFTTrainer(SupervisedTrainer[Demonstrated]):
         adapters = AdapterSet(setup)
         if config.train == "all":
             model: LanguageModel = FullFinetuneModel(adapters)
+            plan_recomputation(adapters, [None], config)
         else:
             with torch.random.fork_rng():
                 torch.manual_seed(config.seed)
                 adapters.create("sft", new_lora_config(config, setup.causal_lm))
             adapters.share_trunk(["sft"], config.trunk_mib)
+            plan_recomputation(adapters, ["sft"], config)
             model = LanguageModel(adapters, "sft")
 
         def encode(demonstrations: Sequence[Demonstration]) -> list[Demonstrated]:

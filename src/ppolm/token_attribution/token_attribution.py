@@ -40,10 +40,10 @@ class TokenAttributor:
 
     @property
     def recomputes(self) -> bool:
-        """Whether the policy is scored rather than trusting the sampler's numbers; with ``auto`` always in bfloat16."""
+        """Whether the policy is scored rather than trusting the sampler's numbers; with ``auto`` always in 16 bits."""
         if self.recompute_logprobs != "auto":
             return self.recompute_logprobs == "always"
-        return not self.sampler_agrees or self.policy.setup.dtype == torch.bfloat16
+        return not self.sampler_agrees or self.policy.setup.dtype != torch.float32
 
     def state_dict(self) -> State:
         """Whether the sampler agreed."""
