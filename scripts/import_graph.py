@@ -18,7 +18,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "src" / "ppolm"
 ROOMS = (
     *("errors", "messages", "names", "state", "config", "measures", "batches", "kernels"),
     *("embedded", "data", "rollout"),
-    *("base_setup", "models", "base_setup.model_setup", "token_attribution", "reward_kl", "advantage", "explain"),
+    *("base_setup", "models", "engines", "base_setup.model_setup", "token_attribution", "reward_kl", "advantage", "explain"),
     *("experience_buffer", "training", "feedback", "rewards", "storage", "supervised", "components", "evaluation"),
     *("readiness", "runs", "estimate", "ppo_trainer", "studies", "studio", "cli"),
 )
