@@ -16,6 +16,7 @@ from ppolm.engines.build_engine import build_engine
 from ppolm.errors import ConfigError
 from ppolm.ppo_trainer import PPOTrainer
 from ppolm.ppo_trainer.default_components import DefaultComponents
+from tests.conftest import spread
 
 MakeConfig = Callable[..., PPOConfig]
 
@@ -50,7 +51,7 @@ def test_without_mlx_the_error_says_what_to_install_and_no_model_is_loaded(
 
     monkeypatch.setattr("ppolm.ppo_trainer.ppo_trainer.setup_models", load)
     with pytest.raises(ConfigError, match=r"mlx and mlx_lm cannot be imported.*ppolm\[mlx\].*engine: local"):
-        PPOTrainer(make_config(engine="mlx"), reward=lambda prompts, responses: [0.0] * len(responses))
+        PPOTrainer(make_config(engine="mlx"), reward=spread)
 
 
 @pytest.mark.usefixtures("without_mlx")
@@ -72,5 +73,5 @@ def test_log_probabilities_of_another_library_are_never_used_for_the_update(
         attributor.observe(0.0)  # the sampler agreed perfectly in the last step
     assert not trusting.recomputes
     assert checking.recomputes
-    with pytest.raises(ConfigError, match="recompute_logprobs 'never' trusts .* engine 'mlx'"):
+    with pytest.raises(ConfigError, match=r"recompute_logprobs 'never' trusts .* engine 'mlx'"):
         make_config(engine="mlx", recompute_logprobs="never")

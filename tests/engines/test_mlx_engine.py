@@ -217,7 +217,7 @@ def test_texts_longer_than_a_window_are_refused(make_config: MakeConfig, tmp_pat
     engine = build_engine(make_config(engine="mlx"), models.policy)
     uniforms = torch.zeros(1, 10, dtype=torch.float64)
     engine.generate([[5] * 20], Sampling(10), uniforms)
-    with pytest.raises(ModelError, match="may have 31 tokens, and some layers .* see only 30"):
+    with pytest.raises(ModelError, match=r"may have 31 tokens, and some layers .* see only 30"):
         engine.generate([[5] * 21], Sampling(10), uniforms)
 
 

@@ -147,9 +147,9 @@ class PPOConfig(ModelSettings):
     recompute in bfloat16 and with another engine than local; otherwise only until the sampler agrees within 1e-4, and
     again if it stops agreeing."""
     # May change: every engine draws with the same random numbers, so that only rounding differs, as between devices.
-    engine: EngineName = setting("local", group="sampling", on_resume="may change")
-    """What samples the responses: local, the policy itself; or mlx, a copy of it in mlx-lm, for Apple machines. With the
-    same seed both sample the same responses, up to rounding."""
+    engine: EngineName = setting("local", group="sampling", on_resume="may change")  # noqa: RUF009 (a Literal)
+    """What samples the responses: local, the policy itself; or mlx, a copy of it in mlx-lm, for Apple machines. The
+    same seed gives the same responses with both, up to rounding."""
 
     prompts: str | None = setting(None, group="data", on_resume="may change")
     """Training prompts: a .jsonl(.gz), .csv, .parquet or .txt file, or a dataset name; column prompt or messages."""

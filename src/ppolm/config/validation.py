@@ -69,8 +69,8 @@ def check_ppo(config: PPOConfig) -> None:
         )
     if config.engine != "local" and config.recompute_logprobs == "never":
         raise ConfigError(
-            f"recompute_logprobs 'never' trusts the log-probabilities of the sampler, and engine {config.engine!r} computes "
-            "with another library than the update does. Set recompute_logprobs to auto or always."
+            f"recompute_logprobs 'never' trusts the sampler's log-probabilities, and engine {config.engine!r} computes "
+            "them with another library than the update uses. Set recompute_logprobs to auto or always."
         )
     _check_rewards(config)
     if config.run_name is not None and not is_plain_name(config.run_name):

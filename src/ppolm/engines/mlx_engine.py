@@ -68,7 +68,9 @@ class MLXEngine:
     def _compare(self) -> None:
         """Raise if the log-probabilities of sampled tokens are not those that the policy gives to the same tokens."""
         setup, random = self.policy.setup, torch.Generator().manual_seed(1)
-        prompts = [torch.randint(setup.text_config.vocab_size, (length,), generator=random) for length in PROMPT_LENGTHS]
+        prompts = [
+            torch.randint(setup.text_config.vocab_size, (length,), generator=random) for length in PROMPT_LENGTHS
+        ]
         prompts[-1] = prompts[-2]
         uniforms = torch.rand(len(prompts), NEW_TOKENS, generator=random, dtype=torch.float64)
         try:

@@ -47,9 +47,10 @@ class RunEstimate:
         """The figures as text."""
         config, shape, memory, work = self.config, self.shape, self.memory, self.work
         below = memory.trunk > 0
+        copies = "" if config.engine == "local" else f", and a copy in engine {config.engine}"
         parts = [
             ("program", memory.program, "Python, torch and libraries"),
-            ("base", memory.base, f"{shape.parameters / 1e6:,.1f} M parameters in {str(self.dtype)[6:]}"),
+            ("base", memory.base, f"{shape.parameters / 1e6:,.1f} M parameters in {str(self.dtype)[6:]}{copies}"),
             ("adapters", memory.adapters, f"{self.adapters} of {shape.adapter / 1e6:,.2f} M; gradients and moments"),
             *([("trunk", memory.trunk, "states below the trained layers; trunk_mib")] if below else []),
             ("and the largest of", None, ""),
@@ -118,7 +119,7 @@ def estimate(config: PPOConfig, prompts: Sequence[Any], eval_prompts: Sequence[A
         config.samples_per_prompt,
         config.ppo_epochs,
         rewards,
-        config.recompute_logprobs == "always" or dtype != torch.float32,
+        config.recompute_logprobs == "always" or dtype != torch.float32 or config.engine != "local",
     )
     memory = step_memory(shape, config, lengths, dtype, adapters)
     return RunEstimate(config, shape, lengths, memory, work, device, dtype, adapters, schedule.total_steps)

@@ -35,6 +35,7 @@ class Memory:
 
     program: int
     base: int
+    """Its weights; twice where another engine has a copy of its own."""
     adapters: int
     """Weights of all roles, moments of policy and value, gradients of one of them; and, for undoing a step, a copy of
     the weights and moments of policy and value from before it."""
@@ -59,7 +60,7 @@ def step_memory(shape: ModelShape, config: PPOConfig, lengths: Lengths, dtype: t
     below = shape.layers > shape.trained_layers
     return Memory(
         program=program_size(),
-        base=shape.parameters * size,
+        base=shape.parameters * size * (1 if config.engine == "local" else 2),
         adapters=shape.adapter * FLOAT * (adapters + 2 * 2 + 1 + 2 * 3),
         trunk=int(min(config.trunk_mib * 2**20, tokens * shape.hidden * FLOAT)) if below else 0,
         generation=_generation(shape, config, width, tokens, size),
