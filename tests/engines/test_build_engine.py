@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -50,8 +51,17 @@ def test_without_mlx_the_error_says_what_to_install_and_no_model_is_loaded(
         raise AssertionError("loaded a model for nothing")
 
     monkeypatch.setattr("ppolm.ppo_trainer.ppo_trainer.setup_models", load)
-    with pytest.raises(ConfigError, match=r"mlx and mlx_lm cannot be imported.*ppolm\[mlx\].*engine: local"):
+    with pytest.raises(ConfigError, match=r"there is no mlx and no mlx_lm\..*ppolm\[mlx\].*engine: local"):
         PPOTrainer(make_config(engine="mlx"), reward=spread)
+
+
+def test_mlx_without_a_build_for_this_machine_is_said_too(
+    make_config: MakeConfig, models: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "find_spec", lambda _: "found")
+    monkeypatch.setitem(sys.modules, "ppolm.engines.mlx_engine", None)  # importing it fails
+    with pytest.raises(ConfigError, match=r"cannot be imported: import of ppolm.engines.mlx_engine halted.*Install"):
+        build_engine(make_config(engine="mlx"), models.policy)
 
 
 @pytest.mark.usefixtures("without_mlx")

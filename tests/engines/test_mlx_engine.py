@@ -246,3 +246,18 @@ def test_an_engine_whose_adapter_is_not_what_the_policy_has_is_noticed() -> None
     learn(models.policy, seed=1)
     with pytest.raises(ModelError, match="other log-probabilities than the policy for embedded"):
         ids_of(engine, models)
+
+
+def test_a_model_of_the_hub_is_read_where_its_files_are(
+    make_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = tmp_path / "hub" / "models--someone--tiny"
+    make_model_folder(stored / "snapshots" / "abc123", scale=3.0)
+    (stored / "refs").mkdir()
+    (stored / "refs" / "main").write_text("abc123")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    config = make_config(model_name="someone/tiny")
+    models = setup_models(config)
+    engine = build_engine(config.changed(engine="mlx"), models.policy)
+    draw = ([[5, 6, 7, 8]], Sampling(12), torch.full((1, 12), 0.3, dtype=torch.float64))
+    assert engine.generate(*draw)[0].token_ids == models.policy.generate(*draw)[0].token_ids

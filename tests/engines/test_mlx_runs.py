@@ -66,8 +66,8 @@ def test_a_few_steps_eval_and_generate_on_the_command_line(
     asked.clear()
     capsys.readouterr()
     answers = []
-    for engine in ([], ["--engine", "local"], ["--engine", "mlx"]):
-        assert ppolm(["generate", "--run", str(run), "--prompts", str(posts), "--json", *engine]) == 0
+    for flags in ([], ["--engine", "local"], ["--engine", "mlx"]):
+        assert ppolm(["generate", "--run", str(run), "--prompts", str(posts), "--json", *flags]) == 0
         answers.append(capsys.readouterr().out)
     assert asked == [4, 4], "what the run was trained with, unless the command says otherwise"
     assert answers[0] == answers[1] == answers[2]

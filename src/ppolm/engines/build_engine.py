@@ -6,6 +6,7 @@ from importlib.util import find_spec
 
 from ppolm.config import PPOConfig
 from ppolm.errors import ConfigError
+from ppolm.messages import reason
 from ppolm.models import PolicyModel
 from ppolm.rollout.generator import Engine
 
@@ -14,8 +15,10 @@ def build_engine(config: PPOConfig, policy: PolicyModel) -> Engine:
     """What samples from ``policy``, with the weights that it has whenever it is asked."""
     check_engine(config)
     if config.engine == "mlx":
-        from ppolm.engines.mlx_engine import MLXEngine
-
+        try:
+            from ppolm.engines.mlx_engine import MLXEngine
+        except ImportError as error:  # such as MLX without a build for this machine
+            raise _not_installed(reason(error)) from error
         return MLXEngine(policy)
     return policy
 
@@ -25,7 +28,11 @@ def check_engine(config: PPOConfig) -> None:
     if config.engine == "mlx":
         missing = [name for name in ("mlx", "mlx_lm") if find_spec(name) is None]
         if missing:
-            raise ConfigError(
-                f"engine is mlx, but {' and '.join(missing)} cannot be imported. Install it with Python 3.11 or newer: "
-                "pip install 'ppolm[mlx]'; or set engine: local."
-            )
+            raise _not_installed(f"there is no {' and no '.join(missing)}")
+
+
+def _not_installed(why: str) -> ConfigError:
+    return ConfigError(
+        f"engine is mlx, but it cannot be imported: {why}. Install it with Python 3.11 or newer: pip install "
+        "'ppolm[mlx]'; or set engine: local."
+    )

@@ -23,6 +23,8 @@ DTYPES = {torch.float32: mx.float32, torch.bfloat16: mx.bfloat16, torch.float16:
 def load_base(setup: BaseModelSetup) -> nn.Module:
     """The frozen base as an MLX model, a second copy of its weights; raises for what MLX cannot load as it is."""
     folder = model_folder(setup.name)
+    if mx.default_device().type == mx.cpu:
+        mx.disable_compile()  # on a CPU it calls a C++ compiler, and loads libraries from a folder that all users share
     try:
         config = load_config(folder)
         refuse_quantised(config, setup.name)

@@ -6,14 +6,13 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 import mlx.core as mx
-import numpy as np
-import torch
 from mlx import nn
 from mlx_lm.models.cache import make_prompt_cache
 from torch import Tensor
 
 from ppolm.batches.sequences import split_by_tokens
-from ppolm.rollout.sampling import Sampled, Sampling, choose_tokens
+from ppolm.engines.mlx_choice import choose_from
+from ppolm.rollout.sampling import Sampled, Sampling
 from ppolm.rollout.slot_sampler import CROWDED, PROMPT_TOKENS
 
 
@@ -42,12 +41,10 @@ def _sample_group(
     logprobs: list[list[float]] = [[] for _ in prompts]
     rows, newest = list(range(len(prompts))), [prompt[-1] for prompt in prompts]
     for step in range(sampling.max_new_tokens):
-        logits = _to_torch(model(mx.array(newest)[:, None], cache=cache)[:, -1])
-        # Chosen by the code that chooses for the policy itself: one definition of top-k, top-p and log-probability.
-        chosen, values = choose_tokens(logits, uniforms[rows, step], sampling)
-        newest = chosen.tolist()
+        logits = model(mx.array(newest)[:, None], cache=cache)[:, -1]
+        newest, values = choose_from(logits, uniforms[rows, step], sampling)
         running = []
-        for place, (row, token, value) in enumerate(zip(rows, newest, values.tolist(), strict=True)):
+        for place, (row, token, value) in enumerate(zip(rows, newest, values, strict=True)):
             if tokens[row] and tokens[row][-1] in eos_ids:
                 continue
             tokens[row].append(token)
@@ -87,7 +84,3 @@ def _read(model: nn.Module, prompts: Sequence[Sequence[int]]) -> list[Any]:
 def _keep_rows(cache: list[Any], rows: list[int]) -> None:
     for layer in cache:
         layer.filter(mx.array(rows))
-
-
-def _to_torch(logits: mx.array) -> Tensor:
-    return torch.from_numpy(np.array(logits.astype(mx.float32)))
