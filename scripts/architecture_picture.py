@@ -68,6 +68,7 @@ FLOORS = (
             "advantage": "TD errors, GAE,\nreturns",
             "reward_kl": "KL, and rewards\nof tokens",
             "token_attribution": "SAPairs: a row\nper token",
+            "engines": "what samples:\nlocal or MLX",
             "models": "the four roles",
             "base_setup.model_setup": "puts the roles\non the base",
             "base_setup": "one base model,\nits adapters",

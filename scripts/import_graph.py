@@ -18,9 +18,9 @@ PACKAGE = Path(__file__).resolve().parent.parent / "src" / "ppolm"
 ROOMS = (
     *("errors", "messages", "names", "state", "config", "measures", "ranks", "batches", "kernels"),
     *("embedded", "data", "rollout"),
-    *("base_setup", "models", "base_setup.model_setup", "token_attribution", "reward_kl", "advantage", "explain"),
-    *("experience_buffer", "training", "feedback", "rewards", "storage", "supervised", "components", "evaluation"),
-    *("readiness", "runs", "estimate", "ppo_trainer", "studies", "studio", "cli"),
+    *("base_setup", "models", "engines", "base_setup.model_setup", "token_attribution", "reward_kl", "advantage"),
+    *("explain", "experience_buffer", "training", "feedback", "rewards", "storage", "supervised", "components"),
+    *("evaluation", "readiness", "runs", "estimate", "ppo_trainer", "studies", "studio", "cli"),
 )
 """Lowest first. Rooms that do not exist (yet) are skipped.
 

@@ -101,6 +101,7 @@ CHANGES: dict[str, tuple[Any, dict[str, Any]]] = {
 COVERED.update(CHANGES)
 COVERED.update({"feedback_store", "human_timeout", "human_fallback"})  # tests/rewards/test_human_reward.py
 COVERED.update({"reward_std_penalty"})  # tests/models/test_reward_ensemble.py
+COVERED.update({"engine"})  # tests/engines/test_mlx_runs.py
 
 
 UNCHANGED: dict[str, Any] = {}

@@ -154,3 +154,13 @@ def test_the_machine_is_measured() -> None:
 @pytest.mark.parametrize(("seconds", "text"), [(0.31, "0.31 s"), (42, "42 s"), (1234, "21 min"), (9999, "2.8 h")])
 def test_durations_are_readable(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_a_copy_of_the_base_in_another_engine_counts_and_so_does_scoring_what_it_sampled(
+    make_config: Callable[..., PPOConfig],
+) -> None:
+    local, mlx = (estimate(make_config(engine=engine), PROMPTS) for engine in ("local", "mlx"))
+    assert mlx.memory.base == 2 * local.memory.base
+    assert mlx.work.scoring() > local.work.scoring()
+    assert "and a copy in engine mlx" in mlx.text(100.0, None)
+    assert "copy" not in local.text(100.0, None)

@@ -18,6 +18,7 @@ from ppolm.embedded import DEMO
 from ppolm.embedded.world.facts import SLOTS
 from ppolm.embedded.world.gold import judge_summary
 from ppolm.errors import ConfigError
+from ppolm.names import EngineName
 from ppolm.ranks import join_ranks
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ class DemoArguments:
     """PPO steps. Default: those of the demo's settings."""
     reward: str = "model"
     """model: a reward model learned from the judge's preferences. gold: the judge itself. Or path/file.py:function."""
+    engine: EngineName = "local"
+    """What samples: local, or mlx (docs/engines.md)."""
     posts: int = 256
     """Test posts to measure on, at most 256: fewer are quicker and less certain."""
     samples: int = 3
@@ -95,6 +98,7 @@ def demo_config(arguments: DemoArguments) -> PPOConfig:
         seed=arguments.seed,
         max_steps=config.max_steps if arguments.steps is None else arguments.steps,
         reward=(arguments.reward,),
+        engine=arguments.engine,
         output_dir=arguments.output_dir,
         run_name=arguments.run_name,
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 import tyro
 from tqdm import tqdm
 
-from ppolm.cli.settings import MachineArguments, parse
+from ppolm.cli.settings import SamplingArguments, parse
 from ppolm.config import PPOConfig
 from ppolm.data.load_rows import load_prompts
 from ppolm.data.prompts import Prompt, preview
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class EvalArguments(MachineArguments):
+class EvalArguments(SamplingArguments):
     """Measure a trained policy and its reference on the same held-out prompts with the same random numbers."""
 
     run: tyro.conf.Positional[str]

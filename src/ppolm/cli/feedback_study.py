@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from ppolm.cli.settings import MachineArguments, parse
+from ppolm.cli.settings import SamplingArguments, parse
 from ppolm.errors import ConfigError, NoStoreError
 from ppolm.messages import printable
 
@@ -24,7 +24,7 @@ WAYS = {"policies": "--policies A B", "policy": "--policy A", "file": "--file FI
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudyArguments(MachineArguments):
+class StudyArguments(SamplingArguments):
     """Set up a study: items for people to judge, with where each answer came from."""
 
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 from tqdm import tqdm
 
-from ppolm.cli.settings import MachineArguments, parse
+from ppolm.cli.settings import SamplingArguments, parse
 from ppolm.config import PPOConfig
 from ppolm.data.load_rows import load_prompts
 from ppolm.data.prompts import as_prompts, preview
@@ -29,7 +29,7 @@ MOST_SAMPLES = 10_000
 
 
 @dataclass(frozen=True)
-class GenerateArguments(MachineArguments):
+class GenerateArguments(SamplingArguments):
     """Sample from the best policy of a run, from any PEFT adapter, or from a bare model."""
 
     run: str | None = None
@@ -75,6 +75,7 @@ def main(argv: list[str]) -> None:
     if not prompts:
         raise ConfigError("There are no prompts. Give --prompt 'text' or --prompts FILE.")
     from ppolm.base_setup import AdapterSet, BaseModelSetup, new_lora_config
+    from ppolm.engines.build_engine import build_engine
     from ppolm.models import PolicyModel
     from ppolm.rollout.generator import Generator
     from ppolm.rollout.sampling import Sampling
@@ -89,7 +90,8 @@ def main(argv: list[str]) -> None:
     else:
         adapters.load("policy", adapter)
     sampling = dataclasses.replace(Sampling.of(config), greedy=arguments.temperature == 0)
-    generator = Generator(PolicyModel(adapters), adapters.setup, sampling, arguments.seed, arguments.samples)
+    engine = build_engine(config, PolicyModel(adapters))
+    generator = Generator(engine, adapters.setup, sampling, arguments.seed, arguments.samples)
     batches = [prompts[start : start + PROMPTS_AT_ONCE] for start in range(0, len(prompts), PROMPTS_AT_ONCE)]
     for batch in tqdm(batches, desc="sampling", unit="batch", disable=len(batches) == 1 or not sys.stderr.isatty()):
         show(generator.generate(batch)[0], arguments.json)

@@ -22,7 +22,7 @@ from ppolm.config import PPOConfig, SupervisedConfig
 from ppolm.embedded import RECIPES
 from ppolm.errors import ConfigError
 from ppolm.messages import LONGEST_MESSAGE, cut, printable
-from ppolm.names import EMBEDDED
+from ppolm.names import EMBEDDED, EngineName
 from ppolm.ranks import join_ranks
 from ppolm.storage.output_folder import OutputFolder, read_settings
 
@@ -77,6 +77,18 @@ class MachineArguments:
         """The settings that are given as flags."""
         values = {"device": self.device, "dtype": self.dtype, "trust_remote_code": self.trust_remote_code or None}
         return {name: value for name, value in values.items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingArguments(MachineArguments):
+    """The same for commands that sample from a policy."""
+
+    engine: EngineName | None = None
+    """What samples from the policy: local, or mlx (docs/engines.md). Default: the run's, or local."""
+
+    def given(self) -> dict[str, Any]:
+        """The settings that are given as flags."""
+        return super().given() | ({} if self.engine is None else {"engine": self.engine})
 
 
 def parse_train(argv: Sequence[str]) -> TrainArguments:

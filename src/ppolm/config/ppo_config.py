@@ -14,6 +14,7 @@ from ppolm.config.model_settings import ModelSettings
 from ppolm.config.setting import setting
 from ppolm.config.validation import check_ppo
 from ppolm.config.without_effect import defaults, without_idle
+from ppolm.names import EngineName
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,12 @@ class PPOConfig(ModelSettings):
     """Tokens sampled at once (prompt plus max_new_tokens, padded). Limits the KV cache; changes no response."""
     recompute_logprobs: Literal["auto", "always", "never"] = setting("auto", group="sampling", on_resume="fixed")
     """Recompute the policy's log-probabilities the way the reference's are computed, or use the sampler's. auto: always
-    recompute in bfloat16; in float32 only until the sampler agrees within 1e-4, and again if it stops agreeing."""
+    recompute in bfloat16 and with another engine than local; otherwise only until the sampler agrees within 1e-4, and
+    again if it stops agreeing."""
+    # May change: every engine draws with the same random numbers, so that only rounding differs, as between devices.
+    engine: EngineName = setting("local", group="sampling", on_resume="may change")  # noqa: RUF009 (a Literal)
+    """What samples the responses: local, the policy itself; or mlx, a copy of it in mlx-lm, for Apple machines. The
+    same seed gives the same responses with both, up to rounding."""
 
     prompts: str | None = setting(None, group="data", on_resume="may change")
     """Training prompts: a .jsonl(.gz), .csv, .parquet or .txt file, or a dataset name; column prompt or messages."""

@@ -73,6 +73,11 @@ def check_ppo(config: PPOConfig) -> None:
             "kl_placement 'loss' with kl_estimator 'k1' would do nothing: the expected gradient of k1 is zero. "
             "Set kl_estimator to k2 or k3."
         )
+    if config.engine != "local" and config.recompute_logprobs == "never":
+        raise ConfigError(
+            f"recompute_logprobs 'never' trusts the sampler's log-probabilities, and engine {config.engine!r} computes "
+            "them with another library than the update uses. Set recompute_logprobs to auto or always."
+        )
     _check_rewards(config)
     if config.run_name is not None and not is_plain_name(config.run_name):
         raise ConfigError(

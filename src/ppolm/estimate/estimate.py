@@ -53,9 +53,10 @@ class RunEstimate:
         config, shape, memory, work = self.config, self.shape, self.memory, self.work
         below, again = memory.trunk > 0, "; blocks recomputed" if memory.recomputes else ""
         stored = f"{str(self.dtype)[6:]}, blocks in 4 bits" if config.base_bits else str(self.dtype)[6:]
+        copies = "" if config.engine == "local" else f", and a copy in engine {config.engine}"
         parts = [
             ("program", memory.program, "Python, torch and libraries"),
-            ("base", memory.base, f"{shape.parameters / 1e6:,.1f} M parameters in {stored}"),
+            ("base", memory.base, f"{shape.parameters / 1e6:,.1f} M parameters in {stored}{copies}"),
             ("adapters", memory.adapters, f"{self.adapters} of {shape.adapter / 1e6:,.2f} M; gradients and moments"),
             *([("trunk", memory.trunk, "states below the trained layers; trunk_mib")] if below else []),
             ("and the largest of", None, ""),
@@ -132,7 +133,7 @@ def estimate(config: PPOConfig, prompts: Sequence[Any], eval_prompts: Sequence[A
         config.samples_per_prompt,
         config.ppo_epochs,
         rewards,
-        config.recompute_logprobs == "always" or dtype != torch.float32,
+        config.recompute_logprobs == "always" or dtype != torch.float32 or config.engine != "local",
         memory.recomputes,
     )
     choices = options(config, shape, lengths.longest + config.max_new_tokens, _half(dtype, device))

@@ -37,6 +37,7 @@ class Memory:
 
     program: int
     base: int
+    """Its weights; twice where another engine has a copy of its own."""
     adapters: int
     """Weights of all roles, moments of policy and value, gradients of one of them; and, for undoing a step, a copy of
     the weights and moments of policy and value from before it."""
@@ -88,9 +89,10 @@ def step_memory(
 
 
 def base_size(shape: ModelShape, config: PPOConfig, dtype: torch.dtype) -> int:
-    """Bytes of the frozen weights; with ``base_bits`` the matrices of the blocks are packed."""
+    """Bytes of the frozen weights; with ``base_bits`` the matrices of the blocks are packed. MLX has a copy of its own."""
     packed = shape.layers * shape.block_weights if config.base_bits == 4 else 0
-    return int((shape.parameters - packed) * dtype.itemsize + packed * PACKED_WEIGHT)
+    copied = shape.parameters * dtype.itemsize if config.engine == "mlx" else 0
+    return int((shape.parameters - packed) * dtype.itemsize + packed * PACKED_WEIGHT + copied)
 
 
 def _generation(shape: ModelShape, config: PPOConfig, width: int, tokens: float, sizes: Sizes) -> int:

@@ -24,6 +24,7 @@ from ppolm.components import (
 )
 from ppolm.config import PPOConfig
 from ppolm.data.prompts import Prompt, as_prompts
+from ppolm.engines.build_engine import check_engine
 from ppolm.evaluation.evaluator import Evaluator
 from ppolm.experience_buffer import ExperienceBuffer
 from ppolm.ppo_trainer.default_components import DefaultComponents
@@ -78,6 +79,7 @@ class PPOTrainer:
         own = None if reward is None else named_rewards(reward)
         if own is not None:
             config = dataclasses.replace(config, reward=tuple(own))
+        check_engine(config)
         self.models = models = models or setup_models(config)
         # The run stores the precision that is actually used, even if the setting was auto.
         self.config = config = dataclasses.replace(config, dtype=models.setup.precision["weights"])

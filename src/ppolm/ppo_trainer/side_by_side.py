@@ -12,6 +12,7 @@ from typing import Any
 from ppolm.base_setup import AdapterSet, BaseModelSetup
 from ppolm.config import PPOConfig
 from ppolm.data.prompts import Prompt
+from ppolm.engines.build_engine import build_engine
 from ppolm.errors import DataError
 from ppolm.models import PolicyModel, SFTModel
 from ppolm.ppo_trainer.run_comparison import policy_folders, read_state
@@ -74,14 +75,16 @@ class SideBySide:
             adapters.load("sft", self.config.sft_adapter)
         adapters.load("policy", adapter)
         self.setup, self.policy, self.reference = adapters.setup, PolicyModel(adapters), SFTModel(adapters)
+        self.engine = build_engine(self.config, self.policy)
+        """What the policy answers with. An engine serves the policy only, so the reference answers by itself."""
 
     def answer(self, prompt: Prompt, sampling: Sampling, seed: int, chat: bool | None = None) -> Answers:
         """Both answer with the same random numbers. ``chat``: text as a chat; None: as the run was trained."""
         asked = as_chat(prompt) if (self.chat if chat is None else chat) else prompt
         sampling = self._fitting(asked, sampling)
         texts, logprobs = [], []
-        for role in (self.policy, self.reference):
-            sampled, numbers = Generator(role, self.setup, sampling, seed).generate([asked])
+        for engine in (self.engine, self.reference):
+            sampled, numbers = Generator(engine, self.setup, sampling, seed).generate([asked])
             texts += sampled
             logprobs += numbers
         scorer = TokenAttributor(

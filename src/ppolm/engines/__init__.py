@@ -1,0 +1,1 @@
+"""What responses are sampled with: the policy itself, or another library that runs a copy of it."""
