@@ -32,8 +32,15 @@ INDEXING = (aten.index.Tensor, aten.index_put_.default, aten.index_put.default, 
 WAITS = ("_local_scalar_dense", "nonzero", "equal", "bincount", "masked_select", "_unique2", "repeat_interleave")
 """Operations whose result, or its size, the host must know before it can continue."""
 
+NO_KERNEL = frozenset(("empty", "empty_like", "empty_strided", "new_empty", "_unsafe_view", "lift_fresh", "set_"))
+"""Operations that neither are views nor write memory."""
+
 waits: Counter[str] = Counter()
 """How often the host would have waited so far, by operation: see ``counted``."""
+kernels: Counter[str] = Counter()
+"""How many kernels the device would have run so far, by operation: see emulated_kernels.py."""
+traffic: Counter[str] = Counter()
+"""Bytes that were copied ``to_device`` so far."""
 
 
 class _Backend(_DummyBackendModule):
@@ -159,16 +166,20 @@ def _tensors(given: Any) -> Iterator[Tensor]:
 
 
 def _count(operation: Any, args: Sequence[Any], indices: Sequence[Any], leaves: bool, arrives: bool) -> None:
-    """Count a wait if the host would have to wait."""
+    """Count a kernel if the device would run one, and a wait if the host would have to wait."""
     name = operation.overloadpacket.__name__
+    if not (operation.is_view or name in NO_KERNEL or name in WAITS[:1]):
+        kernels[name] += 1
     if name in WAITS:
         waits[name] += 1
     if operation is aten._to_copy.default and (leaves or (arrives and not isinstance(args[0], EmulatedTensor))):
         waits["to_host" if leaves else "to_device"] += 1
+        traffic["to_device"] += 0 if leaves else args[0].nbytes
     if operation is aten.copy_.default:
         to, source = (isinstance(one, EmulatedTensor) for one in args[:2])
         if to != source:
             waits["to_device" if to else "to_host"] += 1
+            traffic["to_device"] += args[1].nbytes if to else 0
     for index in indices:
         if isinstance(index, EmulatedTensor) and index.dtype == torch.bool:
             waits["nonzero"] += 1  # a mask is converted to indices by nonzero

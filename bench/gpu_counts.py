@@ -1,0 +1,129 @@
+"""Kernels, casts and waits of the host on an emulated GPU: per generated token, per scored microbatch, per update.
+
+python -m bench.gpu_counts                     a 28-layer model on an emulated cuda:0
+python -m bench.gpu_counts --dtype float32  --operations
+
+No GPU is needed and nothing is timed: operations are counted as they are dispatched, with the widths of a tiny model but
+the depth and the vocabulary of Qwen3-0.6B. Attention and RMS norm count as the one kernel that CUDA has for them;
+everything else as one kernel per operation that writes memory. A wait is a number that the host reads from the device,
+or a copy of pageable memory to it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
+
+import torch
+import transformers
+
+from bench.shapes import EOS, make_tokenizer, model_config
+from bench.tables import markdown
+from ppolm.batches import packing_cost
+from ppolm.config import PPOConfig
+from ppolm.ppo_trainer import PPOTrainer
+from ppolm.rollout.sampling import Sampling
+from tests import emulated_device
+from tests.emulated_kernels import as_on_cuda
+
+Counts = dict[str, int]
+READS = ("tolist", "to_host", *emulated_device.WAITS)
+"""Waits in which the host reads a number, or has to know a size."""
+PROMPTS = [f"Tell me all about {thing}, please:" for thing in ("cats", "the sea")]
+FEW, MANY = 10, 20
+"""Tokens of two rollouts, whose difference is the cost of a token."""
+
+
+@contextmanager
+def counting() -> Iterator[Counts]:
+    """What the device did in the block; filled in when the block ends."""
+    counters = (emulated_device.kernels, emulated_device.waits, emulated_device.traffic)
+    before, found = [counter.copy() for counter in counters], dict[str, int]()
+    yield found
+    ran, waited, traffic = (counter - old for counter, old in zip(counters, before, strict=True))
+    writes = waited["to_device"]
+    found["kernels"] = ran.total() - writes - waited["to_host"]
+    found["casts"] = ran["_to_copy"] - writes - waited["to_host"]
+    found["reads"] = sum(waited[name] for name in READS)
+    found["nonzero"], found["writes"], found["bytes written"] = waited["nonzero"], writes, traffic["to_device"]
+    found |= {f"  {name}": number for name, number in ran.items()}
+
+
+def make_trainer(folder: str, device: str, dtype: str) -> PPOTrainer:
+    """A policy with adapters on all of its 28 blocks, that are not zero."""
+    torch.manual_seed(0)
+    model = transformers.AutoModelForCausalLM.from_config(model_config("deep"))
+    model.generation_config.eos_token_id = EOS
+    model.save_pretrained(folder)
+    make_tokenizer().save_pretrained(folder)
+    settings = {"model_name": folder, "device": device, "dtype": dtype, "lora_r": 4, "lora_alpha": 8}
+    sizes = {"batch_size": 8, "minibatch_size": 8, "samples_per_prompt": 4, "max_new_tokens": FEW}
+    config = PPOConfig(**settings, **sizes, recompute_logprobs="always")
+    return PPOTrainer(config, reward=lambda prompts, responses, **_: [float(len(text)) for text in responses])
+
+
+def count(trainer: PPOTrainer) -> dict[str, Counts]:
+    """The counts of every phase."""
+    pairs = trainer.ppo_step(PROMPTS)["sa_pairs"]
+    policy, tokens = trainer.models.policy, trainer.config.microbatch_tokens
+    rounds = [rollout(trainer, length, ended) for ended in (0, 1) for length in (FEW, MANY)]
+    found = {
+        "a generated token": _per_token(rounds[0], rounds[1]),
+        "the same, after one of 8 rows has ended": _per_token(rounds[2], rounds[3]),
+    }
+    phases: dict[str, Callable[[], object]] = {
+        "a scored microbatch": lambda: policy.logprobs(pairs.sequences, 1.0, tokens),
+        "a policy update of one microbatch": lambda: trainer.model_trainer._policy_update(pairs),
+        "a value update of one microbatch": lambda: trainer.model_trainer._value_update(pairs),
+    }
+    assert len(list(policy.microbatches(pairs.sequences, tokens))) == 1
+    for name, act in phases.items():
+        with counting() as found[name]:
+            act()
+    return found
+
+
+def rollout(trainer: PPOTrainer, length: int, ended: int) -> Counts:
+    """Counts of sampling 8 responses of ``length`` tokens, of which the first ``ended`` have only two."""
+    setup = trainer.models.setup
+    encoded = [setup.tokenizer.encode(prompt) for prompt in PROMPTS for _ in range(4)]
+    uniforms = torch.full((len(encoded), length), 0.5, dtype=torch.float64)
+    uniforms[:ended, 1] = 0.0  # draws the lowest id, which is made an end here
+    with patch.object(setup.tokenizer, "eos_ids", [0]), counting() as found:
+        sampled = trainer.models.policy.generate(encoded, Sampling(length), uniforms)
+    assert [len(one.token_ids) for one in sampled] == [2] * ended + [length] * (len(encoded) - ended)
+    return found
+
+
+def _per_token(few: Counts, many: Counts) -> Counts:
+    return {name: round((many[name] - few.get(name, 0)) / (MANY - FEW)) for name in many}
+
+
+def main() -> None:
+    flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("--device", default="cuda:0", choices=["cuda:0", "mps:0"])
+    flags.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float32"])
+    flags.add_argument("--operations", action="store_true", help="which operations the kernels are")
+    given = flags.parse_args()
+    torch.set_num_threads(1)
+    transformers.utils.logging.disable_progress_bar()
+    with tempfile.TemporaryDirectory() as folder, patch.object(packing_cost, "PAYS", 1e9):  # packs, to count its mask
+        with emulated_device.emulated(given.device), as_on_cuda():
+            found = count(make_trainer(folder, given.device, given.dtype))
+    columns = [name for name in next(iter(found.values())) if not name.startswith(" ")]
+    print(markdown(["per", *columns], [[name, *(str(counts[c]) for c in columns)] for name, counts in found.items()]))
+    for phase, counts in found.items() if given.operations else ():
+        print(f"\n{phase}")
+        for name, number in sorted(counts.items(), key=lambda one: -one[1]):
+            if name.startswith(" ") and number:
+                print(f"{number:7d}{name}")
+
+
+if __name__ == "__main__":
+    main()
