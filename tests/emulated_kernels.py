@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import rms_norm, scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 from torch.utils import _foreach_utils
 
@@ -62,9 +62,9 @@ class _Fused(TorchFunctionMode):
         kwargs = dict(kwargs or {})
         if not (args and isinstance(args[0], EmulatedTensor)):
             return function(*args, **kwargs)
-        if function is torch.rms_norm:
+        if function is rms_norm:
             x, shape, weight, eps = (*args, *kwargs.values())
-            return _OneKernel.apply("rms_norm", lambda x, w: torch.rms_norm(x, shape, w, eps), x, weight)
+            return _OneKernel.apply("rms_norm", lambda x, w: rms_norm(x, shape, w, eps), x, weight)
         if function is scaled_dot_product_attention:
             return _attention(*args, **kwargs)
         return function(*args, **kwargs)

@@ -142,9 +142,11 @@ class BaseModelSetup:
             embedded = self.causal_lm.get_input_embeddings()(inputs.pop("input_ids"))
             inputs["inputs_embeds"] = embedded.to(self.state_dtype)
         mask = inputs.get("attention_mask")
-        if mask is not None and mask.dim() == 4 and self.causal_lm.config._attn_implementation not in MASKED:
-            # Eager attention adds its mask to the scores, where True would count as 1.
-            lowest = torch.finfo(self.state_dtype).min
+        eager = self.causal_lm.config._attn_implementation not in MASKED
+        if mask is not None and mask.dim() == 4 and (eager or self.device.type != "cpu"):
+            # Eager attention adds its mask to the scores, where True would count as 1. The kernels of a GPU add it, too,
+            # and would convert it in every block.
+            lowest = torch.finfo(self.state_dtype).min if eager else -torch.inf
             inputs["attention_mask"] = torch.zeros_like(mask, dtype=self.state_dtype).masked_fill_(~mask, lowest)
         with self.computing():
             return self.transformer(**inputs)

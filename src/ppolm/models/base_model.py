@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +15,14 @@ from ppolm.batches.arrange import apart, arrange
 from ppolm.batches.packing import Answers
 from ppolm.batches.packing_cost import Cost
 from ppolm.batches.sequences import Microbatch, Read, TokenSequences
+
+
+def scores_of(batches: Iterable[Microbatch], measure: Callable[[Microbatch], Tensor], count: int) -> Tensor:
+    """``measure`` of all ``count`` wanted states, on the CPU: read once, after the last batch, not after each of them."""
+    found = [(batch.rows, measure(batch).float()) for batch in batches]
+    scores = torch.empty(count)
+    scores[torch.cat([rows for rows, _ in found])] = torch.cat([values for _, values in found]).cpu()
+    return scores
 
 
 class BaseModel:
@@ -83,11 +91,8 @@ class BaseModel:
         read: Read = "actions",
     ) -> Tensor:
         """``measure`` for every wanted state, as a flat float32 tensor on the CPU in the order of ``sequences``."""
-        scores = torch.empty(sequences.wanted(read))
         with self.active():  # once for all batches
-            for batch in self.microbatches(sequences, token_budget, read):
-                scores[batch.rows] = measure(batch).float().cpu()
-        return scores
+            return scores_of(self.microbatches(sequences, token_budget, read), measure, sequences.wanted(read))
 
     def load_weights(self, folder: str | Path) -> None:
         """Load the weights of a saved adapter of the same shape into this role's adapter."""

@@ -16,7 +16,7 @@ from ppolm.batches.sequences import TokenSequences, cut_middle
 from ppolm.data.prompts import preview
 from ppolm.errors import ModelError, RewardError
 from ppolm.messages import reason
-from ppolm.models.base_model import BaseModel
+from ppolm.models.base_model import BaseModel, scores_of
 from ppolm.models.scalar_head import ScalarHead
 
 NORM_FILE = "reward.json"
@@ -85,11 +85,9 @@ class RewardModel(BaseModel):
 
     @torch.no_grad()
     def _raw_scores(self, items: Sequence[Answers], packs: bool) -> Tensor:
-        scores = torch.empty(len(items))
         with self.active():  # once for all batches
-            for batch in self.passes(items, self.token_budget, "ends", packs):
-                scores[batch.rows] = self.head(self.states(batch)).float().cpu()
-        return scores
+            batches = self.passes(items, self.token_budget, "ends", packs)
+            return scores_of(batches, lambda batch: self.head(self.states(batch)), len(items))
 
     def set_scale(self, references: TokenSequences | Sequence[Tensor]) -> None:
         """Normalise so that scores of reference responses have mean 0 and standard deviation 1."""
