@@ -1,10 +1,10 @@
 """Kernels, casts and waits of the host on an emulated GPU: per generated token, per scored microbatch, per update.
 
 python -m bench.gpu_counts                     a 28-layer model on an emulated cuda:0
-python -m bench.gpu_counts --dtype float32  --operations
+python -m bench.gpu_counts --dtype float32 --operations
 
-No GPU is needed and nothing is timed: operations are counted as they are dispatched, with the widths of a tiny model but
-the depth and the vocabulary of Qwen3-0.6B. Attention and RMS norm count as the one kernel that CUDA has for them;
+No GPU is needed and nothing is timed: operations are counted as they are dispatched, with the widths of a tiny model
+but the depth and the vocabulary of Qwen3-0.6B. Attention and RMS norm count as the one kernel that CUDA has for them;
 everything else as one kernel per operation that writes memory. A wait is a number that the host reads from the device,
 or a copy of pageable memory to it.
 """
@@ -14,8 +14,9 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
 from unittest.mock import patch
 
 os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
@@ -62,10 +63,13 @@ def make_trainer(folder: str, device: str, dtype: str) -> PPOTrainer:
     model.generation_config.eos_token_id = EOS
     model.save_pretrained(folder)
     make_tokenizer().save_pretrained(folder)
-    settings = {"model_name": folder, "device": device, "dtype": dtype, "lora_r": 4, "lora_alpha": 8}
-    sizes = {"batch_size": 8, "minibatch_size": 8, "samples_per_prompt": 4, "max_new_tokens": FEW}
-    config = PPOConfig(**settings, **sizes, recompute_logprobs="always")
-    return PPOTrainer(config, reward=lambda prompts, responses, **_: [float(len(text)) for text in responses])
+    settings: dict[str, Any] = {"model_name": folder, "device": device, "dtype": dtype, "lora_r": 4, "lora_alpha": 8}
+    settings |= {"batch_size": 8, "minibatch_size": 8, "samples_per_prompt": 4, "max_new_tokens": FEW}
+    return PPOTrainer(PPOConfig(**settings, recompute_logprobs="always"), reward=_lengths)
+
+
+def _lengths(_: Sequence[str], responses: Sequence[str], **__: Any) -> list[float]:
+    return [float(len(text)) for text in responses]
 
 
 def count(trainer: PPOTrainer) -> dict[str, Counts]:
@@ -113,9 +117,12 @@ def main() -> None:
     given = flags.parse_args()
     torch.set_num_threads(1)
     transformers.utils.logging.disable_progress_bar()
-    with tempfile.TemporaryDirectory() as folder, patch.object(packing_cost, "PAYS", 1e9):  # packs, to count its mask
-        with emulated_device.emulated(given.device), as_on_cuda():
-            found = count(make_trainer(folder, given.device, given.dtype))
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        stack.enter_context(patch.object(packing_cost, "PAYS", 1e9))  # packs prompts, to count their mask
+        stack.enter_context(emulated_device.emulated(given.device))
+        stack.enter_context(as_on_cuda())
+        found = count(make_trainer(folder, given.device, given.dtype))
     columns = [name for name in next(iter(found.values())) if not name.startswith(" ")]
     print(markdown(["per", *columns], [[name, *(str(counts[c]) for c in columns)] for name, counts in found.items()]))
     for phase, counts in found.items() if given.operations else ():

@@ -1,7 +1,7 @@
 """Counting kernels on the emulated device as CUDA would run them: attention and RMS norm as one kernel each.
 
 The emulated device has only the plain formulas, which torch spells out for devices without fused kernels. Here such a
-call still computes by its formula, but counts as one kernel in the forward pass and one in the backward pass. What torch
+call still computes by its formula, but counts as one kernel in the forward and one in the backward pass. What torch
 does to a mask before the kernel is counted, too: a mask of booleans is converted at every call, and one whose width is
 not a multiple of 16 is copied (``preprocess_mask`` of torch's attention).
 """
@@ -74,7 +74,8 @@ def _attention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0, **options: Any
 ) -> Any:
     def attend(*given: Any) -> Tensor:
-        return scaled_dot_product_attention(*given, dropout_p, **options)
+        query, key, value, mask = given
+        return scaled_dot_product_attention(query, key, value, mask, dropout_p, **options)
 
     if attn_mask is None:
         return _OneKernel.apply("attention", attend, query, key, value, None)

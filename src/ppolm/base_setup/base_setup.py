@@ -6,6 +6,7 @@ import dataclasses
 import logging
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -14,8 +15,15 @@ from transformers import AutoTokenizer
 
 from ppolm.base_setup.capabilities import Capabilities, check_padding, find_capabilities
 from ppolm.base_setup.context import context_length
-from ppolm.base_setup.device import DTYPES, Precision, product_precision, resolve_device, resolve_dtype
-from ppolm.base_setup.load_model import blaming, empty_model, find_transformer, load_causal_lm, load_pretrained
+from ppolm.base_setup.device import DTYPES, Precision, pass_cost, product_precision, resolve_device, resolve_dtype
+from ppolm.base_setup.load_model import (
+    blaming,
+    empty_model,
+    find_blocks,
+    find_transformer,
+    load_causal_lm,
+    load_pretrained,
+)
 from ppolm.base_setup.tokenizer_setup import TokenizerSetup
 from ppolm.base_setup.trial_text import Trial, run_plain
 from ppolm.batches.sequences import Microbatch
@@ -101,6 +109,11 @@ class BaseModelSetup:
             )
         return head
 
+    @cached_property
+    def pass_cost(self) -> int:
+        """Padding tokens that cost as much as one more forward pass."""
+        return pass_cost(self.device, sum(one.numel() for one in find_blocks(self.causal_lm)[1][0].parameters()))
+
     @property
     def state_dtype(self) -> torch.dtype:
         """Precision of the hidden states: float32 on a CPU with our blocks, even if the weights are bfloat16.
@@ -144,8 +157,8 @@ class BaseModelSetup:
         mask = inputs.get("attention_mask")
         eager = self.causal_lm.config._attn_implementation not in MASKED
         if mask is not None and mask.dim() == 4 and (eager or self.device.type != "cpu"):
-            # Eager attention adds its mask to the scores, where True would count as 1. The kernels of a GPU add it, too,
-            # and would convert it in every block.
+            # Eager attention adds its mask to the scores, where True would count as 1. The kernels of a GPU do, too:
+            # they would convert it in every block.
             lowest = torch.finfo(self.state_dtype).min if eager else -torch.inf
             inputs["attention_mask"] = torch.zeros_like(mask, dtype=self.state_dtype).masked_fill_(~mask, lowest)
         with self.computing():

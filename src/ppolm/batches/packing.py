@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ppolm.batches.one_copy import on_device
-from ppolm.batches.sequences import Microbatch, Read, segments_of, split_by_tokens
+from ppolm.batches.sequences import PASS_COST, Microbatch, Read, segments_of, split_by_tokens
 
 ALIGNED = 16
 """On a device, rows with a mask are padded to a multiple of this width: there attention copies any other mask, once per
@@ -38,7 +38,12 @@ class Answers:
 
 
 def pack(
-    items: Sequence[Answers], token_budget: int, pad_id: int, device: torch.device, read: Read
+    items: Sequence[Answers],
+    token_budget: int,
+    pad_id: int,
+    device: torch.device,
+    read: Read,
+    pass_cost: int = PASS_COST,
 ) -> Iterator[Microbatch]:
     """All items in microbatches, whose ``rows`` are indices into the wanted states of all items, in the items' order.
 
@@ -48,7 +53,7 @@ def pack(
     starts = torch.tensor([0, *(_wanted(item, read) for item in items)]).cumsum(0).tolist()
     bins = fill_bins([item.size for item in items])
     widths = [sum(items[i].size for i in one) for one in bins]
-    for group in split_by_tokens(widths, token_budget):
+    for group in split_by_tokens(widths, token_budget, pass_cost):
         yield _microbatch([[(items[i], starts[i]) for i in bins[b]] for b in group], pad_id, device, read)
 
 

@@ -150,7 +150,8 @@ def cut_middle(prompt: Tensor, room: int) -> Tensor:
 
 
 PASS_COST = 128
-"""Padding tokens that cost as much as one more forward pass: about the time that a pass takes however small it is."""
+"""Padding tokens that cost as much as one more forward pass: about the time that a pass takes however small it is. This
+is the figure of a CPU; for devices see ``base_setup/device.py``."""
 
 
 def split_by_tokens(lengths: Sequence[int], token_budget: int, pass_cost: int = PASS_COST) -> list[list[int]]:

@@ -55,8 +55,8 @@ class DecodeLayers:
         return None if kind is None else kind(known, x)
 
 
-def _kind(layers: Sequence[Adapted], x: Tensor, fits: bool) -> type[_Ready] | None:
-    """The form of a group of layers; None if they are better used as they are. ``fits``: their weights may be copied."""
+def _kind(layers: Sequence[Adapted], x: Tensor, fits: bool) -> type[_Merged | _Beside | _Apart] | None:
+    """The form of a group of layers; None if they are better used as they are. ``fits``: there is room for copies."""
     weights, alone = layers[0].weight.dtype, len(layers) == 1 and layers[0].a is None
     if x.dtype == torch.float32 == weights:
         return _Merged if fits and not alone else None  # alone it would be a plain copy

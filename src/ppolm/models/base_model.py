@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ppolm.base_setup import AdapterSet
+from ppolm.base_setup.device import scoring_tokens
 from ppolm.batches.arrange import apart, arrange
 from ppolm.batches.packing import Answers
 from ppolm.batches.packing_cost import Cost
@@ -18,7 +19,7 @@ from ppolm.batches.sequences import Microbatch, Read, TokenSequences
 
 
 def scores_of(batches: Iterable[Microbatch], measure: Callable[[Microbatch], Tensor], count: int) -> Tensor:
-    """``measure`` of all ``count`` wanted states, on the CPU: read once, after the last batch, not after each of them."""
+    """``measure`` of all ``count`` wanted states, on the CPU: read once, after the last batch, not after each."""
     found = [(batch.rows, measure(batch).float()) for batch in batches]
     scores = torch.empty(count)
     scores[torch.cat([rows for rows, _ in found])] = torch.cat([values for _, values in found]).cpu()
@@ -69,8 +70,8 @@ class BaseModel:
         if self.adapters.packs_prompts if packs is None else packs:
             trunk = self.adapters.trunk
             skipped = trunk.depth if trunk is not None and self.first_block >= trunk.depth else 0
-            return arrange(items, *options, Cost.of(self.setup.text_config, skipped))
-        return apart(items, *options)
+            return arrange(items, *options, Cost.of(self.setup.text_config, skipped, self.setup.pass_cost))
+        return apart(items, *options, self.setup.pass_cost)
 
     def microbatches(
         self, sequences: TokenSequences, token_budget: int, read: Read = "actions"
@@ -91,8 +92,9 @@ class BaseModel:
         read: Read = "actions",
     ) -> Tensor:
         """``measure`` for every wanted state, as a flat float32 tensor on the CPU in the order of ``sequences``."""
+        tokens = scoring_tokens(self.setup.device, token_budget)
         with self.active():  # once for all batches
-            return scores_of(self.microbatches(sequences, token_budget, read), measure, sequences.wanted(read))
+            return scores_of(self.microbatches(sequences, tokens, read), measure, sequences.wanted(read))
 
     def load_weights(self, folder: str | Path) -> None:
         """Load the weights of a saved adapter of the same shape into this role's adapter."""

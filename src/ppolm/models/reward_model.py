@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ppolm.base_setup import AdapterSet
+from ppolm.base_setup.device import scoring_tokens
 from ppolm.batches.packing import Answers
 from ppolm.batches.sequences import TokenSequences, cut_middle
 from ppolm.data.prompts import preview
@@ -86,7 +87,8 @@ class RewardModel(BaseModel):
     @torch.no_grad()
     def _raw_scores(self, items: Sequence[Answers], packs: bool) -> Tensor:
         with self.active():  # once for all batches
-            batches = self.passes(items, self.token_budget, "ends", packs)
+            tokens = scoring_tokens(self.setup.device, self.token_budget)
+            batches = self.passes(items, tokens, "ends", packs)
             return scores_of(batches, lambda batch: self.head(self.states(batch)), len(items))
 
     def set_scale(self, references: TokenSequences | Sequence[Tensor]) -> None:

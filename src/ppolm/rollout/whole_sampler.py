@@ -24,7 +24,9 @@ def sample_whole(
     for step in range(sampling.max_new_tokens):
         states = _last_states(setup, [texts[i] for i in running], sampling.batch_tokens)
         chosen, logprob = choose_unchecked(setup.project(states), draws[running, step], sampling)
-        both = torch.stack([chosen.to(draws.dtype), logprob.to(draws.dtype)]).tolist()  # one wait; ids are small numbers
+        both = torch.stack(
+            [chosen.to(draws.dtype), logprob.to(draws.dtype)]
+        ).tolist()  # one wait; ids are small numbers
         refuse_non_finite(all(map(math.isfinite, both[1])))
         for i, token, value in zip(running, *both, strict=True):
             texts[i].append(int(token))

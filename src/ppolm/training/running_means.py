@@ -55,12 +55,18 @@ class DeferredMeans:
         self._read()
         return self._largest.get(name, 0.0)
 
-    def _read(self) -> None:
-        if not self._unread:
-            return
-        rows = torch.stack([numbers for _, _, numbers in self._unread]).tolist()
-        for (weight, names, _), row in zip(self._unread, rows, strict=True):
-            found = dict(zip(names, row, strict=True))
+    def read_with(self, numbers: Tensor) -> list[float]:
+        """Read ``numbers`` [n] of an update, and in the same transfer all that was added and not yet read."""
+        read = torch.cat([numbers, *(one for _, _, one in self._unread)]).tolist()
+        at = len(numbers)
+        for weight, names, held in self._unread:
+            found = dict(zip(names, read[at : at + len(held)], strict=True))
             self._largest |= {name: max(self._largest[name], found.pop(name)) for name in self._largest}
             self._means.add(found, weight)
+            at += len(held)
         self._unread = []
+        return read[: len(numbers)]
+
+    def _read(self) -> None:
+        if self._unread:
+            self.read_with(self._unread[0][2][:0])
