@@ -130,7 +130,9 @@ def run(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     host = [one for one in tensors if not isinstance(one, EmulatedTensor) and one.dim() and not _is_in(one, indices)]
     if ours and host and operation not in MOVES:
         raise RuntimeError(f"{operation}: tensors on {EmulatedTensor.place} and on cpu")
-    _count(operation, args, indices, leaves, arrives)
+    stays = operation is aten._to_copy.default and arrives and bool(ours)
+    if not (stays and kwargs.get("dtype", args[0].dtype) == args[0].dtype):  # to its own device: torch does nothing
+        _count(operation, args, indices, leaves, arrives)
     given = {name: _held(value) for name, value in kwargs.items()}
     if target is not None:
         given["device"] = torch.device("cpu")
