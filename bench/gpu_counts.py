@@ -12,6 +12,7 @@ or a copy of pageable memory to it.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -24,10 +25,12 @@ os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
 import torch
 import transformers
 
-from bench.shapes import EOS, make_tokenizer, model_config
+from bench.shapes import EOS, SHAPES, make_tokenizer, model_config
 from bench.tables import markdown
 from ppolm.batches import packing_cost
+from ppolm.batches.sequences import Microbatch, Read, TokenSequences
 from ppolm.config import PPOConfig
+from ppolm.models.base_model import BaseModel
 from ppolm.ppo_trainer import PPOTrainer
 from ppolm.rollout.sampling import Sampling
 from tests import emulated_device
@@ -39,20 +42,21 @@ READS = ("tolist", "to_host", *emulated_device.WAITS)
 PROMPTS = [f"Tell me all about {thing}, please:" for thing in ("cats", "the sea")]
 FEW, MANY = 10, 20
 """Tokens of two rollouts, whose difference is the cost of a token."""
+LARGE = 10**6
+"""Tokens that no microbatch of these sequences has."""
 
 
 @contextmanager
 def counting() -> Iterator[Counts]:
     """What the device did in the block; filled in when the block ends."""
-    counters = (emulated_device.kernels, emulated_device.waits, emulated_device.traffic)
-    before, found = [counter.copy() for counter in counters], dict[str, int]()
+    kernels, waits, found = emulated_device.kernels.copy(), emulated_device.waits.copy(), dict[str, int]()
     yield found
-    ran, waited, traffic = (counter - old for counter, old in zip(counters, before, strict=True))
+    ran, waited = emulated_device.kernels - kernels, emulated_device.waits - waits
     writes = waited["to_device"]
     found["kernels"] = ran.total() - writes - waited["to_host"]
     found["casts"] = ran["_to_copy"] - writes - waited["to_host"]
     found["reads"] = sum(waited[name] for name in READS)
-    found["nonzero"], found["writes"], found["bytes written"] = waited["nonzero"], writes, traffic["to_device"]
+    found["nonzero"], found["writes"] = waited["nonzero"], writes
     found |= {f"  {name}": number for name, number in ran.items()}
 
 
@@ -75,21 +79,36 @@ def _lengths(_: Sequence[str], responses: Sequence[str], **__: Any) -> list[floa
 def count(trainer: PPOTrainer) -> dict[str, Counts]:
     """The counts of every phase."""
     pairs = trainer.ppo_step(PROMPTS)["sa_pairs"]
-    policy, tokens = trainer.models.policy, trainer.config.microbatch_tokens
+    assert trainer.models.setup.capabilities.has("decode_matrices"), "sampling would be counted without them"
+    policy, value, train = trainer.models.policy, trainer.models.value, trainer.model_trainer
     rounds = [rollout(trainer, length, ended) for ended in (0, 1) for length in (FEW, MANY)]
     found = {
         "a generated token": _per_token(rounds[0], rounds[1]),
         "the same, after one of 8 rows has ended": _per_token(rounds[2], rounds[3]),
     }
-    phases: dict[str, Callable[[], object]] = {
-        "a scored microbatch": lambda: policy.logprobs(pairs.sequences, 1.0, tokens),
-        "a policy update of one microbatch": lambda: trainer.model_trainer._policy_update(pairs),
-        "a value update of one microbatch": lambda: trainer.model_trainer._value_update(pairs),
+    phases: dict[str, tuple[BaseModel, Callable[[], object]]] = {
+        "scoring": (policy, lambda: policy.logprobs(pairs.sequences, 1.0, LARGE)),
+        "a policy update": (policy, lambda: train._policy_update(pairs)),
+        "a value update": (value, lambda: train._value_update(pairs)),
     }
-    assert len(list(policy.microbatches(pairs.sequences, tokens))) == 1
-    for name, act in phases.items():
-        with counting() as found[name]:
-            act()
+    for name, (model, act) in phases.items():
+        one, two = (in_microbatches(model, pairs.sequences, number, act) for number in (1, 2))
+        found[f"{name}, one microbatch"] = one
+        found[f"{name}, each further microbatch"] = _difference(one, two)
+    return found
+
+
+def in_microbatches(model: BaseModel, sequences: TokenSequences, number: int, act: Callable[[], object]) -> Counts:
+    """Counts of what ``act`` does with the sequences in this many microbatches."""
+    one_prompt = max(map(len, sequences.contexts)) + 4 * FEW  # with its four answers
+    plain, budget = model.microbatches, LARGE if number == 1 else one_prompt
+
+    def split(given: TokenSequences, _: int, read: Read = "actions") -> Iterator[Microbatch]:
+        return plain(given, budget, read)
+
+    assert len(list(split(sequences, 0))) == number
+    with patch.object(model, "microbatches", split), counting() as found:
+        act()
     return found
 
 
@@ -106,23 +125,33 @@ def rollout(trainer: PPOTrainer, length: int, ended: int) -> Counts:
 
 
 def _per_token(few: Counts, many: Counts) -> Counts:
-    return {name: round((many[name] - few.get(name, 0)) / (MANY - FEW)) for name in many}
+    return {name: round(number / (MANY - FEW)) for name, number in _difference(few, many).items()}
+
+
+def _difference(less: Counts, more: Counts) -> Counts:
+    return {name: more[name] - less.get(name, 0) for name in more}
 
 
 def main() -> None:
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--device", default="cuda:0", choices=["cuda:0", "mps:0"])
     flags.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float32"])
+    flags.add_argument("--layers", type=int, default=28)
+    flags.add_argument("--json", action="store_true")
     flags.add_argument("--operations", action="store_true", help="which operations the kernels are")
     given = flags.parse_args()
     torch.set_num_threads(1)
     transformers.utils.logging.disable_progress_bar()
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
+        stack.enter_context(patch.dict(SHAPES["deep"], num_hidden_layers=given.layers))
         stack.enter_context(patch.object(packing_cost, "PAYS", 1e9))  # packs prompts, to count their mask
         stack.enter_context(emulated_device.emulated(given.device))
         stack.enter_context(as_on_cuda())
         found = count(make_trainer(folder, given.device, given.dtype))
+    if given.json:
+        print(json.dumps(found))
+        return
     columns = [name for name in next(iter(found.values())) if not name.startswith(" ")]
     print(markdown(["per", *columns], [[name, *(str(counts[c]) for c in columns)] for name, counts in found.items()]))
     for phase, counts in found.items() if given.operations else ():

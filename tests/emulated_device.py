@@ -39,8 +39,6 @@ waits: Counter[str] = Counter()
 """How often the host would have waited so far, by operation: see ``counted``."""
 kernels: Counter[str] = Counter()
 """How many kernels the device would have run so far, by operation: see emulated_kernels.py."""
-traffic: Counter[str] = Counter()
-"""Bytes that were copied ``to_device`` so far."""
 
 
 class _Backend(_DummyBackendModule):
@@ -176,12 +174,10 @@ def _count(operation: Any, args: Sequence[Any], indices: Sequence[Any], leaves: 
         waits[name] += 1
     if operation is aten._to_copy.default and (leaves or (arrives and not isinstance(args[0], EmulatedTensor))):
         waits["to_host" if leaves else "to_device"] += 1
-        traffic["to_device"] += 0 if leaves else args[0].nbytes
     if operation is aten.copy_.default:
         to, source = (isinstance(one, EmulatedTensor) for one in args[:2])
         if to != source:
             waits["to_device" if to else "to_host"] += 1
-            traffic["to_device"] += args[1].nbytes if to else 0
     for index in indices:
         if isinstance(index, EmulatedTensor) and index.dtype == torch.bool:
             waits["nonzero"] += 1  # a mask is converted to indices by nonzero

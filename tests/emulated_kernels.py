@@ -97,7 +97,9 @@ def as_on_cuda() -> Iterator[None]:
         stack.enter_context(patch("torch.optim.optimizer._foreach_supported_types", supported))
         slope = torch.ops.aten.silu_backward
         stack.enter_context(
-            patch.object(torch.ops.aten, "silu_backward", lambda *given: _OneKernel.apply("silu_backward", slope, *given))
+            patch.object(
+                torch.ops.aten, "silu_backward", lambda *given: _OneKernel.apply("silu_backward", slope, *given)
+            )
         )
         stack.enter_context(_Fused())
         yield

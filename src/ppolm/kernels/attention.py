@@ -41,7 +41,7 @@ def grouped_attention(
     batch, heads, length, width = query.shape
     shared = key.shape[1]
     extras = [name for name in EXTRAS if options.get(name) is not None]
-    whole = length > 1 and query.device.type != "cpu"
+    whole = length > 1 and not query.is_cpu
     if shared == heads or attention_mask is None or attention_mask.shape[1] > 1 or extras or whole:
         return sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **options)
     if length == 1:
