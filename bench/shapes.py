@@ -11,10 +11,12 @@ SMALL = {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 8, "
 LARGE = {"hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8}
 TINY = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
 EMBEDDED = {"hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2}
+DEEP = {"hidden_size": 32, "num_hidden_layers": 28, "num_attention_heads": 4, "num_key_value_heads": 2}
 SHAPES: dict[str, dict[str, int]] = {
     "tiny": TINY | {"head_dim": 16, "intermediate_size": 192, "vocab_size": 512},
     "embedded": EMBEDDED | {"head_dim": 32, "intermediate_size": 384, "vocab_size": 1024},
     "small": SMALL | {"head_dim": 32, "intermediate_size": 768, "vocab_size": 4096},
+    "deep": DEEP | {"head_dim": 8, "intermediate_size": 64, "vocab_size": 151936},
     "qwen3-0.6b": LARGE | {"head_dim": 128, "intermediate_size": 3072, "vocab_size": 151936},
 }
 PAD, EOS = 0, 1

@@ -43,8 +43,8 @@ MISTAKES = (
     Mistake(
         "an index on the host",
         "batches/sequences.py",
-        "state_index=torch.cat(state_index).to(device)",
-        "state_index=torch.cat(state_index)",
+        "ids, index, moved = on_device([input_ids, torch.cat(state_index), torch.cat(read_actions)], device)",
+        "(ids, moved), index = on_device([input_ids, torch.cat(read_actions)], device), torch.cat(state_index)",
     ),
     Mistake(
         "columns of the table not brought to the device",
@@ -61,8 +61,44 @@ MISTAKES = (
     Mistake(
         "an attention mask on the host, of packed rows",
         "batches/packing.py",
-        "mask=_mask(*tree).to(device)",
+        "mask=_mask(*moved[4:])",
         "mask=_mask(*tree)",
+    ),
+    Mistake(
+        "an attention mask made on the host and copied, of packed rows",
+        "batches/packing.py",
+        "mask=_mask(*moved[4:])",
+        "mask=_mask(*tree).to(device)",
+    ),
+    Mistake(
+        "tensors of a microbatch copied one by one",
+        "batches/one_copy.py",
+        'if device.type == "cpu":\n        return list(tensors)',
+        "if True:\n        return [one.to(device) for one in tensors]",
+    ),
+    Mistake(
+        "scores read after every microbatch",
+        "models/base_model.py",
+        "(batch.rows, measure(batch).float())",
+        "(batch.rows, measure(batch).float().cpu())",
+    ),
+    Mistake(
+        "metrics of an update read on their own",
+        "training/updater.py",
+        "(metrics or DeferredMeans()).read_with(",
+        "DeferredMeans().read_with(",
+    ),
+    Mistake(
+        "the running rows copied to the device at every token",
+        "rollout/slot_sampler.py",
+        'if self.device.type == "cpu" and len(numbers) < len(self.running):\n            return torch.tensor(numbers)',
+        "if len(numbers) < len(self.running):\n            return torch.tensor(numbers, device=self.device)",
+    ),
+    Mistake(
+        "keys and values copied for every query head",
+        "kernels/attention.py",
+        "whole = length > 1 and not query.is_cpu",
+        "whole = not query.is_cpu",
     ),
     Mistake(
         "an attention mask on the host, in sampling",
@@ -128,8 +164,8 @@ MISTAKES = (
     Mistake(
         "one more number read per token",
         "rollout/slot_sampler.py",
-        "reach = max(self.host_columns) + 1",
-        "reach = int(self.columns.max()) + 1",
+        "reach = self._reach(max(self.host_columns) + 1)",
+        "reach = self._reach(int(self.columns.max()) + 1)",
     ),
 )
 

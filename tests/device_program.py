@@ -20,7 +20,7 @@ from unittest.mock import patch
 import torch
 import transformers
 
-from ppolm.batches import packing_cost
+from ppolm.batches import packing, packing_cost
 from ppolm.cli import generate_command
 from ppolm.config import ModelSettings, PPOConfig, RewardConfig, SFTConfig
 from ppolm.data.examples import Demonstration, Judgement, Preference, Rating, Thumb
@@ -30,6 +30,7 @@ from ppolm.models.base_model import BaseModel
 from ppolm.ppo_trainer import PPOTrainer
 from ppolm.readiness import assess
 from ppolm.runs import training_run
+from ppolm.runs.results import TrainingResults
 from ppolm.supervised import RewardTrainer, SFTTrainer, head_fit
 from ppolm.supervised.load_reward import load_reward_model
 from ppolm.supervised.supervised_trainer import SupervisedTrainer
@@ -64,6 +65,8 @@ SUPERVISED: Numbers = (
 
 
 packing_cost.PAYS = 1e9  # forces packing, which would not pay for such short prompts
+WIDTHS, packing.ALIGNED = packing.ALIGNED, 1
+"""Dropout draws a number per place: in rows of other widths it would draw others than on the CPU. PPO has none."""
 
 
 class Scenarios:
@@ -147,10 +150,15 @@ class Scenarios:
         )
         return PPOConfig(**settings | changes)
 
+    def train_ppo(self, resume: Path | None = None, **changes: Any) -> tuple[PPOTrainer, TrainingResults]:
+        """Train, from the start or a checkpoint."""
+        with patch.object(packing, "ALIGNED", WIDTHS):
+            trainer = self.ppo_trainer(**changes)
+            return trainer, trainer.train(PROMPTS, resume=resume)
+
     def ppo(self) -> Numbers:
         """Two steps with evaluations, in a run folder."""
-        trainer = self.ppo_trainer()
-        results = trainer.train(PROMPTS)
+        trainer, results = self.train_ppo()
         policy, adapters = trainer.models.policy, trainer.models.adapters
         found = trainer.models.setup.capabilities
         slots = found.sampler_for(20) == "slots" and found.has("decode_matrices")
@@ -202,7 +210,7 @@ class Scenarios:
         checkpoint = other.folder / "runs" / "run" / "checkpoints" / "step-000001"
         start = {"sft_adapter": str(other.folder / "sft"), "reward_model": (str(other.folder / "reward"),)}
         return {
-            "ppo": [numbers_of(row) for row in self.ppo_trainer(**start).train(PROMPTS, resume=checkpoint).metrics],
+            "ppo": [numbers_of(row) for row in self.train_ppo(checkpoint, **start)[1].metrics],
             "sft": self.sft_trainer().train(other.folder / "sft-checkpoint"),
             "reward": self.reward_trainer().train(other.folder / "reward-checkpoint"),
         }
@@ -210,7 +218,9 @@ class Scenarios:
 
 def fast_paths(model: BaseModel) -> dict[str, bool]:
     """Whether the fast paths are used: otherwise a fallback could hide a mistake in one of them."""
-    return {"last_block": model.setup.last_block is not None, "trunk": model.adapters.trunk is not None}
+    grouped = model.setup.capabilities.has("grouped_attention")
+    last = model.setup.last_block is not None
+    return {"last_block": last, "trunk": model.adapters.trunk is not None, "grouped": grouped}
 
 
 def numbers_of(row: Numbers) -> Numbers:

@@ -38,9 +38,13 @@ WAITS = ("_local_scalar_dense", "nonzero", "equal", "bincount", "masked_select",
 
 MEMORY = 24 * 2**30
 """Bytes that the device claims to have."""
+NO_KERNEL = frozenset(("empty", "empty_like", "empty_strided", "new_empty", "_unsafe_view", "lift_fresh", "set_"))
+"""Operations that neither are views nor write memory."""
 
 waits: Counter[str] = Counter()
 """How often the host would have waited so far, by operation: see ``counted``."""
+kernels: Counter[str] = Counter()
+"""How many kernels the device would have run so far, by operation: see emulated_kernels.py."""
 
 
 class _Backend(_DummyBackendModule):
@@ -134,7 +138,9 @@ def run(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     host = [one for one in tensors if not isinstance(one, EmulatedTensor) and one.dim() and not _is_in(one, indices)]
     if ours and host and operation not in MOVES:
         raise RuntimeError(f"{operation}: tensors on {EmulatedTensor.place} and on cpu")
-    _count(operation, args, indices, leaves, arrives)
+    stays = operation is aten._to_copy.default and arrives and bool(ours)
+    if not (stays and kwargs.get("dtype", args[0].dtype) == args[0].dtype):  # to its own device: torch does nothing
+        _count(operation, args, indices, leaves, arrives)
     given = {name: _held(value) for name, value in kwargs.items()}
     if target is not None:
         given["device"] = torch.device("cpu")
@@ -170,8 +176,10 @@ def _tensors(given: Any) -> Iterator[Tensor]:
 
 
 def _count(operation: Any, args: Sequence[Any], indices: Sequence[Any], leaves: bool, arrives: bool) -> None:
-    """Count a wait if the host would have to wait."""
+    """Count a kernel if the device would run one, and a wait if the host would have to wait."""
     name = operation.overloadpacket.__name__
+    if not (operation.is_view or name in NO_KERNEL or name in WAITS[:1]):
+        kernels[name] += 1
     if name in WAITS:
         waits[name] += 1
     if operation is aten._to_copy.default and (leaves or (arrives and not isinstance(args[0], EmulatedTensor))):

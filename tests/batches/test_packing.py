@@ -15,7 +15,7 @@ from hypothesis import given
 from ppolm.base_setup import BaseModelSetup
 from ppolm.base_setup.capabilities import compare
 from ppolm.base_setup.trial_text import states_of
-from ppolm.batches.packing import Answers, fill_bins, pack
+from ppolm.batches.packing import ALIGNED, Answers, fill_bins, pack
 from ppolm.batches.sequences import PASS_COST, TokenSequences, cut_middle, split_by_tokens
 from ppolm.config import SFTConfig
 from tests.closeness import assert_rounding
@@ -209,3 +209,15 @@ def test_every_sequence_goes_where_it_first_fits(sizes: list[int]) -> None:
         room[place] -= sizes[i]
         expected[place].append(i)
     assert fill_bins(sizes) == expected
+
+
+def test_rows_with_a_mask_have_an_aligned_width_on_a_device_and_the_same_tokens() -> None:
+    (here,) = pack(ITEMS, 10**6, 0, torch.device("cpu"), "actions")
+    (there,) = pack(ITEMS, 10**6, 0, torch.device("meta"), "actions")
+    width = -(-here.input_ids.shape[1] // ALIGNED) * ALIGNED
+    assert here.input_ids.shape[1] < width
+    assert here.mask is not None
+    assert there.mask is not None
+    assert there.mask.shape == (len(here.input_ids), 1, width, width)
+    assert there.mask.device.type == there.state_index.device.type == "meta"
+    assert there.rows.tolist() == here.rows.tolist()

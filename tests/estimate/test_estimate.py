@@ -162,5 +162,5 @@ def test_a_copy_of_the_base_in_another_engine_counts_and_so_does_scoring_what_it
     local, mlx = (estimate(make_config(engine=engine), PROMPTS) for engine in ("local", "mlx"))
     assert mlx.memory.base == 2 * local.memory.base
     assert mlx.work.scoring() > local.work.scoring()
-    assert "and a copy in engine mlx" in mlx.text(100.0, None)
-    assert "copy" not in local.text(100.0, None)
+    assert "and a copy in engine mlx" in mlx.text(100.0)
+    assert "copy" not in local.text(100.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -14,8 +14,8 @@ from ppolm.base_setup import AdapterSet, new_lora_config
 from ppolm.base_setup.base_setup import BaseModelSetup
 from ppolm.base_setup.model_setup import Models, setup_models
 from ppolm.config import PPOConfig, SFTConfig
-from ppolm.kernels.decode_layers import PAYS_AFTER, DecodeLayers, packs_weights
-from ppolm.kernels.lora_linear import apply_layers
+from ppolm.kernels.decode_layers import PAYS_AFTER, DecodeLayers, _Apart, _Beside, _kind, _Merged, packs_weights
+from ppolm.kernels.lora_linear import Adapted, apply_layers, linears
 from ppolm.kernels.products import WIDE_ROWS
 from ppolm.rollout import slot_sampler
 from ppolm.rollout.sampling import Sampled, Sampling
@@ -161,3 +161,40 @@ def test_nothing_is_packed_where_it_cannot_be_tried_apart(monkeypatch: pytest.Mo
     """Windows cannot fork."""
     monkeypatch.delattr(os, "fork")
     assert packs_weights.__wrapped__() is False
+
+
+def some_layers(dtype: torch.dtype, device: str = "cpu") -> list[Adapted]:
+    """Three layers that read the same input: one with a bias, one without an adapter."""
+    random = torch.Generator().manual_seed(0)
+
+    def matrix(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=random).to(device)
+
+    first = Adapted(matrix(24, 16).to(dtype), matrix(24).to(dtype), matrix(4, 16), matrix(24, 4), 0.5)
+    second = Adapted(matrix(8, 16).to(dtype), None, matrix(2, 16), matrix(8, 2), 2.0)
+    return [first, second, Adapted(matrix(8, 16).to(dtype), None)]
+
+
+@pytest.mark.parametrize("form", [_Beside, _Apart])
+def test_the_forms_of_other_devices_give_the_same_products(form: type[_Beside | _Apart]) -> None:
+    for dtype, near_enough in ((torch.float32, 1e-6), (torch.bfloat16, 0.01)):
+        layers, x = some_layers(dtype), torch.randn(5, 16, generator=torch.Generator().manual_seed(1)).to(dtype)
+        exact = linears(x.double(), [Adapted(*(_double(one) for one in vars(layer).values())) for layer in layers])
+        for ours, plain in zip(form(layers, x)(x), exact, strict=True):
+            assert ours.dtype == dtype
+            off = (ours.double() - plain).norm() / plain.norm()
+            assert off < near_enough
+
+
+def _double(value: torch.Tensor | float | None) -> Any:
+    return value.double() if isinstance(value, torch.Tensor) else value
+
+
+def test_which_form_layers_take_depends_on_device_precision_and_room() -> None:
+    half, full = torch.bfloat16, torch.float32
+    layers, x = some_layers(half, "meta"), torch.empty(3, 16, dtype=half, device="meta")
+    assert _kind(layers, x, fits=True) is _Beside
+    assert _kind(layers, x, fits=False) is _Apart, "A and B are still converted once, not for every token"
+    assert _kind(layers[2:], x, fits=True) is None, "it would be a plain copy"
+    assert _kind(some_layers(full, "meta"), x.to(full), fits=True) is _Merged
+    assert _kind(some_layers(full, "meta"), x.to(full), fits=False) is None

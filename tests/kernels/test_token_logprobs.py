@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ppolm.kernels.token_logprobs import token_logprobs
+from ppolm.kernels.products import TILE
+from ppolm.kernels.token_logprobs import DEVICE_CHUNK, LOGIT_CHUNK, _stream, tile_shape, token_logprobs
 from tests.closeness import assert_rounding
 
 
@@ -62,3 +63,25 @@ def test_the_gradient_of_a_nearly_certain_token_survives_bfloat16() -> None:
     (grad,) = torch.autograd.grad(logprob.sum(), hidden)
     probability = torch.softmax(hidden.detach().float(), -1)[0, 3]
     assert float(grad[0, 3]) == pytest.approx(1 - float(probability), rel=0.01)
+
+
+def test_a_tile_is_the_whole_vocabulary_on_a_device_if_it_fits() -> None:
+    states = torch.empty(400, 8, device="meta")
+    assert tile_shape(states, 151_936) == (400, 151_936)
+    rows, tile = tile_shape(torch.empty(5000, 8, device="meta"), 151_936)
+    assert rows == 5000
+    assert rows * tile <= DEVICE_CHUNK < rows * (tile + 1)
+    rows, tile = tile_shape(torch.empty(10**6, 8, device="meta"), 151_936)
+    assert rows * tile <= DEVICE_CHUNK
+    assert tile == TILE
+    assert tile_shape(torch.empty(400, 8), 151_936) == (LOGIT_CHUNK // TILE, TILE)
+
+
+@pytest.mark.parametrize("size", [7, 25, 50, 1000])
+def test_logprobs_do_not_depend_on_the_size_of_a_tile(size: int) -> None:
+    torch.manual_seed(0)
+    given = (torch.randn(20, 8), torch.randn(50, 8), torch.randint(0, 50, (20,)), 0.7, True, True)
+    for ours, whole in zip(_stream(*given, size), _stream(*given, 50), strict=True):
+        assert ours is not None
+        assert whole is not None
+        assert_rounding(ours, whole)

@@ -35,14 +35,14 @@ def test_parity_09_nothing_after_eos_contributes_to_anything(
     """A batch in which one response ended early has exactly the rows, KL, loss and metrics of its real tokens."""
     config = make_config(ppo_epochs=1, minibatch_size=4, whiten_advantages=False, without=("slot_sampler",))
     trainer = PPOTrainer(config, reward=spread)
-    real = kv_sampler.choose_tokens
+    real = kv_sampler.choose_unchecked
 
     def choose(logits: Tensor, uniforms: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
         tokens, logprobs = real(logits, uniforms, sampling)
         tokens[0] = EOS  # the first response ends at once; later steps only pad it
         return tokens, logprobs
 
-    monkeypatch.setattr(kv_sampler, "choose_tokens", choose)
+    monkeypatch.setattr(kv_sampler, "choose_unchecked", choose)
     pairs = full_table(trainer, PROMPTS[:1] * 4)
     assert pairs.lengths.tolist() == [1, 6, 6, 6]
     assert {name: len(values) for name, values in pairs.columns.items()} == dict.fromkeys(pairs.columns, 19)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from ppolm.errors import TrainingDivergedError
+from ppolm.training.running_means import DeferredMeans
 from ppolm.training.updater import Updater
 
 
@@ -70,3 +72,29 @@ def test_a_veto_leaves_the_parameters_alone_and_counts_nothing() -> None:
     assert parameter.tolist() == [1.0]
     assert parameter.grad is None
     assert updater.skipped == 0
+
+
+def test_metrics_of_an_update_are_read_along_with_its_losses(monkeypatch: pytest.MonkeyPatch) -> None:
+    updater, parameter = make_updater([1.0, 2.0])
+    metrics, reads = DeferredMeans(), list[int]()
+    plain = Tensor.tolist
+
+    def read(tensor: Tensor) -> Any:
+        reads.append(len(tensor))
+        return plain(tensor)
+
+    def loss(factor: float) -> Tensor:
+        part = factor * parameter.sum()
+        metrics.add({"mean": part.detach()}, weight=factor, largest={"top": part.detach()})
+        return part
+
+    monkeypatch.setattr(Tensor, "tolist", read)
+    updater.update([3.0, 4.0], loss, metrics=metrics)
+    assert updater.losses == [9.0, 12.0]
+    assert metrics.means() == {"mean": (3 * 9 + 4 * 12) / 7}
+    assert metrics.largest("top") == 12.0
+    assert reads == [3 + 2 * 2], "two losses and a norm, and twice a mean and a largest value"
+
+
+def test_only_on_cuda_one_kernel_updates_all_weights() -> None:
+    assert make_updater([1.0])[0].optimizer.defaults["fused"] is None

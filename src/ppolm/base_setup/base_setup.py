@@ -19,6 +19,7 @@ from ppolm.base_setup.context import context_length
 from ppolm.base_setup.device import (
     DTYPES,
     Precision,
+    pass_cost,
     product_precision,
     resolve_device,
     resolve_dtype,
@@ -150,6 +151,11 @@ class BaseModelSetup:
             )
         return head
 
+    @cached_property
+    def pass_cost(self) -> int:
+        """Padding tokens that cost as much as one more forward pass."""
+        return pass_cost(self.device, sum(one.numel() for one in self.block_list[0].parameters()))
+
     @property
     def state_dtype(self) -> torch.dtype:
         """Precision of the hidden states: float32 on a CPU with our blocks, even if the weights are bfloat16."""
@@ -187,9 +193,11 @@ class BaseModelSetup:
             embedded = self.causal_lm.get_input_embeddings()(inputs.pop("input_ids"))
             inputs["inputs_embeds"] = embedded.to(self.state_dtype)
         mask = inputs.get("attention_mask")
-        if mask is not None and mask.dim() == 4 and self.causal_lm.config._attn_implementation not in MASKED:
-            # Eager attention adds its mask to the scores, where True would count as 1.
-            lowest = torch.finfo(self.state_dtype).min
+        eager = self.causal_lm.config._attn_implementation not in MASKED
+        if mask is not None and mask.dim() == 4 and (eager or self.device.type != "cpu"):
+            # Eager attention adds its mask to the scores, where True would count as 1. The kernels of a GPU do, too:
+            # they would convert it in every block.
+            lowest = torch.finfo(self.state_dtype).min if eager else -torch.inf
             inputs["attention_mask"] = torch.zeros_like(mask, dtype=self.state_dtype).masked_fill_(~mask, lowest)
         with self.computing(), self._recomputing(inputs):
             return self.transformer(**inputs)

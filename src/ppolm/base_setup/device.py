@@ -6,6 +6,7 @@ from typing import Literal
 
 import torch
 
+from ppolm.batches.sequences import PASS_COST
 from ppolm.errors import ConfigError
 from ppolm.kernels.cpu_bfloat16 import multiplies_bfloat16
 from ppolm.messages import brief, reason
@@ -110,6 +111,30 @@ GAPS = 0.1
 """Fraction of memory lost to allocator fragmentation, fitted to two measured peaks."""
 PROGRAM = 600 * 2**20
 """Bytes of Python, torch and its libraries, or of a device's own context: a typical value."""
+BLOCK_KERNELS = 50
+"""Kernels of a block in a pass without gradients (``python -m bench.gpu_counts``)."""
+LAUNCH_FLOPS = {"cuda": 5e8, "mps": 1e8}
+"""Operations in products that a device could do in the time that it takes to start a kernel: about 5 µs at 100 TFLOPS,
+and 10 µs at 10 TFLOPS. Typical figures, not measured here."""
+SCORING_TIMES = 4
+"""How many times as many tokens as in training a device reads in a pass without gradients, which keeps the tensors of
+one block at a time. On a CPU a larger pass would not be faster."""
+
+
+def pass_cost(device: torch.device, block_weights: int) -> int:
+    """Padding tokens that cost as much as one more forward pass: starting kernels takes as long for a small pass.
+
+    On a device this many tokens take 2 · block_weights operations each in the time of starting a block's kernels.
+    """
+    if device.type == "cpu":
+        return PASS_COST
+    launches = BLOCK_KERNELS * LAUNCH_FLOPS.get(device.type, LAUNCH_FLOPS["cuda"])
+    return max(1, int(launches / (2 * max(block_weights, 1))))
+
+
+def scoring_tokens(device: torch.device, token_budget: int) -> int:
+    """Tokens of a pass without gradients, if one with gradients may have ``token_budget``."""
+    return token_budget if device.type == "cpu" else SCORING_TIMES * token_budget
 
 
 def memory_size(device: torch.device) -> int | None:

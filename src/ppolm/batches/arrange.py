@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ppolm.batches.packing import Answers, pack
 from ppolm.batches.packing_cost import Bundle, Cost, bundles, most_together, topics
-from ppolm.batches.sequences import Microbatch, Read, TokenSequences, split_by_tokens
+from ppolm.batches.sequences import PASS_COST, Microbatch, Read, TokenSequences, split_by_tokens
 
 
 def arrange(
@@ -30,19 +30,25 @@ def arrange(
     groups = topics(items)
     most = most_together(groups, token_budget, read, cost)
     if most == 0:
-        return apart(items, token_budget, pad_id, device, read, segments)
+        return apart(items, token_budget, pad_id, device, read, segments, cost.start)
     together = [bundle for topic in groups for bundle in bundles(topic, most, token_budget)]
-    return bundled(items, together, token_budget, pad_id, device, read)
+    return bundled(items, together, token_budget, pad_id, device, read, cost.start)
 
 
 def apart(
-    items: Sequence[Answers], token_budget: int, pad_id: int, device: torch.device, read: Read, segments: bool
+    items: Sequence[Answers],
+    token_budget: int,
+    pad_id: int,
+    device: torch.device,
+    read: Read,
+    segments: bool,
+    pass_cost: int = PASS_COST,
 ) -> Iterator[Microbatch]:
     """Like ``arrange``, with a row of its own for every answer."""
     flat = TokenSequences(*zip(*((item.prompt, answer) for item in items for answer in item.answers), strict=True))
     first = torch.tensor([0, *(len(item.answers) for item in items)]).cumsum(0).tolist()
     own, lengths = [range(*pair) for pair in pairwise(first)], flat.lengths(read, segments)
-    groups = split_by_tokens([len(one) * max(lengths[i] for i in one) for one in own], token_budget)
+    groups = split_by_tokens([len(one) * max(lengths[i] for i in one) for one in own], token_budget, pass_cost)
     return flat.padded([[i for item in group for i in own[item]] for group in groups], pad_id, device, read, segments)
 
 
@@ -53,12 +59,13 @@ def bundled(
     pad_id: int,
     device: torch.device,
     read: Read,
+    pass_cost: int = PASS_COST,
 ) -> Iterator[Microbatch]:
     """Like ``arrange``, with the answers of a bundle after their prompt, each once for all items that contain it."""
     packed, computed = _each_answer_once(items, together, read)
     order, uses = computed.argsort(stable=True), computed.bincount()
     begins = uses.cumsum(0) - uses
-    for batch in pack(packed, token_budget, pad_id, device, read):
+    for batch in pack(packed, token_budget, pad_id, device, read, pass_cost):
         yield _for_every_use(batch, order, begins, uses)
 
 

@@ -12,7 +12,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ppolm.batches.sequences import Microbatch, Read, segments_of, split_by_tokens
+from ppolm.batches.one_copy import on_device
+from ppolm.batches.sequences import PASS_COST, Microbatch, Read, segments_of, split_by_tokens
+
+ALIGNED = 16
+"""On a device, rows with a mask are padded to a multiple of this width: there attention copies any other mask, once per
+head and block."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +38,12 @@ class Answers:
 
 
 def pack(
-    items: Sequence[Answers], token_budget: int, pad_id: int, device: torch.device, read: Read
+    items: Sequence[Answers],
+    token_budget: int,
+    pad_id: int,
+    device: torch.device,
+    read: Read,
+    pass_cost: int = PASS_COST,
 ) -> Iterator[Microbatch]:
     """All items in microbatches, whose ``rows`` are indices into the wanted states of all items, in the items' order.
 
@@ -43,7 +53,7 @@ def pack(
     starts = torch.tensor([0, *(_wanted(item, read) for item in items)]).cumsum(0).tolist()
     bins = fill_bins([item.size for item in items])
     widths = [sum(items[i].size for i in one) for one in bins]
-    for group in split_by_tokens(widths, token_budget):
+    for group in split_by_tokens(widths, token_budget, pass_cost):
         yield _microbatch([[(items[i], starts[i]) for i in bins[b]] for b in group], pad_id, device, read)
 
 
@@ -85,6 +95,7 @@ def _wanted(item: Answers, read: Read) -> int:
 def _microbatch(rows: list[list[tuple[Answers, int]]], pad_id: int, device: torch.device, read: Read) -> Microbatch:
     """Rows of items side by side; each item comes with the index of its first wanted state among all wanted states."""
     width = max(sum(item.size for item, _ in row) for row in rows)
+    width = width if device.type == "cpu" else -(-width // ALIGNED) * ALIGNED
     input_ids = torch.full((len(rows), width), pad_id, dtype=torch.long)
     positions = torch.zeros((len(rows), width), dtype=torch.long)
     tree = torch.zeros((2, len(rows), width), dtype=torch.long)  # item and branch of each token; branch 0 is the prompt
@@ -102,13 +113,14 @@ def _microbatch(rows: list[list[tuple[Answers, int]]], pad_id: int, device: torc
             actions.append(torch.cat(item.answers) if read == "actions" else input_ids[number, columns])
             wanted.append(torch.arange(len(columns)) + start)
             at += item.size
+    moved = on_device([input_ids, torch.cat(states), torch.cat(actions), positions, *tree], device)
     return Microbatch(
-        input_ids=input_ids.to(device),
-        state_index=torch.cat(states).to(device),
-        actions=torch.cat(actions).to(device),
+        input_ids=moved[0],
+        state_index=moved[1],
+        actions=moved[2],
         rows=torch.cat(wanted),
-        position_ids=positions.to(device),
-        mask=_mask(*tree).to(device),
+        position_ids=moved[3],
+        mask=_mask(*moved[4:]),
         segments=tuple(segments),
         most=max(sum(_wanted(item, read) for item, _ in row) for row in rows),
     )
@@ -137,8 +149,11 @@ def _read_columns(item: Answers, read: Read) -> Tensor:
 
 
 def _mask(item: Tensor, branch: Tensor) -> Tensor:
-    """[B, 1, T, T], True where a token sees another: an earlier one of its item, in its own branch or the prompt."""
+    """[B, 1, T, T], True where a token sees another: an earlier one of its item, in its own branch or the prompt.
+
+    Built where ``item`` and ``branch`` are: on a device they are T numbers each to copy, the mask T².
+    """
     same_item = item[:, :, None] == item[:, None, :]
     seen_branch = (branch[:, None, :] == 0) | (branch[:, :, None] == branch[:, None, :])
-    earlier = torch.ones(item.shape[1], item.shape[1], dtype=torch.bool).tril()
+    earlier = torch.ones(item.shape[1], item.shape[1], dtype=torch.bool, device=item.device).tril()
     return (same_item & seen_branch & earlier)[:, None]

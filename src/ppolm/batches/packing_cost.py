@@ -104,9 +104,11 @@ class Cost:
     """Number of tokens at which attention takes as many operations as the products of a block."""
     kv: float
     """Share of keys and values in these products: in the last block nothing else is computed for all tokens."""
+    start: int = PASS_COST
+    """Cost of a pass through a block however small it is, in tokens: it depends on the device."""
 
     @classmethod
-    def of(cls, config: Any, skipped: int = 0) -> Cost:
+    def of(cls, config: Any, skipped: int = 0, start: int = PASS_COST) -> Cost:
         """From a model's configuration, without the ``skipped`` blocks.
 
         A token takes 2 operations per weight, and 4 per channel of the heads for each token that it sees.
@@ -117,7 +119,7 @@ class Cost:
         inner = size_in(config, "intermediate_size") or 4 * hidden
         kv = 2 * hidden * head * shared
         weights = kv + 2 * hidden * head * heads + 3 * hidden * inner
-        return cls(config.num_hidden_layers - skipped, weights / (2 * heads * head), kv / weights)
+        return cls(config.num_hidden_layers - skipped, weights / (2 * heads * head), kv / weights, start)
 
     def of_pass(self, rows: int, width: int, wanted: int, packed: bool) -> float:
         """Cost of a forward pass, in tokens that go through the products of one block.
@@ -125,13 +127,12 @@ class Cost:
         rows · [(blocks - 1 + kv) · width + ((blocks - 1) · seen + LAST · wanted · width) / balance] + blocks · start
 
         ``wanted`` states are read from each row; ``seen`` counts the pairs of a token and one that it sees. In a row of
-        its own: ALONE · width² / 2, since later tokens are left out; packed: PACKED · width². ``start`` is PASS_COST,
-        the cost of a pass however small it is.
+        its own: ALONE · width² / 2, since later tokens are left out; packed: PACKED · width².
         """
         seen = PACKED * width**2 if packed else ALONE * width**2 / 2
         products = (self.blocks - 1 + self.kv) * width
         attention = ((self.blocks - 1) * seen + LAST * wanted * width) / self.balance
-        return rows * (products + attention) + self.blocks * PASS_COST
+        return rows * (products + attention) + self.blocks * self.start
 
 
 def packed_cost(groups: Sequence[Topic], most: int, token_budget: int, read: Read, cost: Cost) -> float:
@@ -140,7 +141,7 @@ def packed_cost(groups: Sequence[Topic], most: int, token_budget: int, read: Rea
     sizes = [bundle.size for bundle in made]
     wanted = [len(one.answers) if read == "ends" else one.size - one.topic.prompt for one in made]
     rows = [(sum(sizes[i] for i in one), sum(wanted[i] for i in one)) for one in fill_bins(sizes)]
-    return _cost(rows, split_by_tokens([width for width, _ in rows], token_budget), True, cost)
+    return _cost(rows, split_by_tokens([width for width, _ in rows], token_budget, cost.start), True, cost)
 
 
 def apart_cost(groups: Sequence[Topic], token_budget: int, read: Read, cost: Cost) -> float:
@@ -151,7 +152,7 @@ def apart_cost(groups: Sequence[Topic], token_budget: int, read: Read, cost: Cos
             longest = max(topic.answers[answer] for answer in own)
             held.append((len(own), topic.prompt + longest))
             rows.append((topic.prompt + longest, 1 if read == "ends" else longest))
-    passes = split_by_tokens([count * width for count, width in held], token_budget)
+    passes = split_by_tokens([count * width for count, width in held], token_budget, cost.start)
     return _cost(rows, [[i for i in one for _ in range(held[i][0])] for one in passes], False, cost)
 
 
@@ -163,8 +164,9 @@ def _cost(rows: Sequence[tuple[int, int]], passes: Sequence[Sequence[int]], pack
 def most_together(groups: Sequence[Topic], token_budget: int, read: Read, cost: Cost) -> int:
     """How many answers at most should share a row with their prompt for the lowest cost; 0: do not pack.
 
-    Candidates are 1 (packed, but side by side), 2, 4, ... and all. The choice depends on lengths and the model's shape
-    alone, so that a resumed run decides as the interrupted one did. If costs are equal, narrower rows win.
+    Candidates are 1 (packed, but side by side), 2, 4, ... and all. The choice depends on lengths, the model's shape and
+    the kind of device alone, so that a resumed run decides as the interrupted one did. If costs are equal, narrower
+    rows win.
     """
     largest = max(len(topic.answers) for topic in groups)
     tried = [*(2**power for power in range(largest.bit_length()) if 2**power < largest), largest]

@@ -13,6 +13,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ppolm.batches.one_copy import on_device
+
 Read = Literal["actions", "ends"]
 """Where hidden states are wanted: before every token of every answer, or at every answer's last token."""
 
@@ -117,13 +119,8 @@ class TokenSequences:
                 state_index.append(torch.tensor([row * width + lengths[i] - 1]))
                 rows.append(torch.tensor([i]))
                 read_actions.append(input_ids[row, lengths[i] - 1 : lengths[i]])
-        return Microbatch(
-            input_ids=input_ids.to(device),
-            state_index=torch.cat(state_index).to(device),
-            actions=torch.cat(read_actions).to(device),
-            rows=torch.cat(rows),
-            most=max(map(len, rows)),
-        )
+        ids, index, moved = on_device([input_ids, torch.cat(state_index), torch.cat(read_actions)], device)
+        return Microbatch(ids, index, moved, rows=torch.cat(rows), most=max(map(len, rows)))
 
     def _segments(self, indices: list[int]) -> tuple[Segment, ...]:
         return tuple(
@@ -153,7 +150,8 @@ def cut_middle(prompt: Tensor, room: int) -> Tensor:
 
 
 PASS_COST = 128
-"""Padding tokens that cost as much as one more forward pass: about the time that a pass takes however small it is."""
+"""Padding tokens that cost as much as one more forward pass: about the time that a pass takes however small it is. This
+is the figure of a CPU; for devices see ``base_setup/device.py``."""
 
 
 def split_by_tokens(lengths: Sequence[int], token_budget: int, pass_cost: int = PASS_COST) -> list[list[int]]:

@@ -89,7 +89,7 @@ def step_memory(
 
 
 def base_size(shape: ModelShape, config: PPOConfig, dtype: torch.dtype) -> int:
-    """Bytes of the frozen weights; with ``base_bits`` the matrices of the blocks are packed. MLX has a copy of its own."""
+    """Bytes of the frozen weights: with ``base_bits`` the blocks' matrices are packed; MLX has a copy of its own."""
     packed = shape.layers * shape.block_weights if config.base_bits == 4 else 0
     copied = shape.parameters * dtype.itemsize if config.engine == "mlx" else 0
     return int((shape.parameters - packed) * dtype.itemsize + packed * PACKED_WEIGHT + copied)

@@ -34,13 +34,15 @@ def grouped_attention(
 ) -> tuple[Tensor, None]:
     """softmax(q kᵀ · scale) v, like the library's own, which copies keys and values as soon as there is a mask.
 
-    For a single new token, the heads of a group are the rows of one small product; for whole sequences, torch shares
-    keys and values itself.
+    For a single new token, the heads of a group are the rows of one small product, on every device. For whole
+    sequences torch shares keys and values itself on a CPU; on CUDA it would do so only without a mask, and otherwise
+    compute attention by its plain formula, so there the library's copies are the lesser evil.
     """
     batch, heads, length, width = query.shape
     shared = key.shape[1]
     extras = [name for name in EXTRAS if options.get(name) is not None]
-    if shared == heads or attention_mask is None or attention_mask.shape[1] > 1 or extras:
+    whole = length > 1 and not query.is_cpu
+    if shared == heads or attention_mask is None or attention_mask.shape[1] > 1 or extras or whole:
         return sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **options)
     if length == 1:
         rows = query.reshape(batch, shared, heads // shared, width)
@@ -52,11 +54,9 @@ def grouped_attention(
 
 
 def use_grouped_attention(model: PreTrainedModel) -> str | None:
-    """Let a model that uses torch's attention on the CPU use this one instead; returns the reason if it does not."""
+    """Let a model that uses torch's attention use this one instead; returns the reason if it does not."""
     config = model.config.get_text_config()
     heads, shared = (getattr(config, name, None) for name in ("num_attention_heads", "num_key_value_heads"))
-    if model.device.type != "cpu":
-        return "it is faster only on a CPU"
     if model.config._attn_implementation != "sdpa":
         return f"attention is {model.config._attn_implementation}, not sdpa"
     if not isinstance(heads, int) or not isinstance(shared, int) or shared == heads:

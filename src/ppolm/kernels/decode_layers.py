@@ -46,18 +46,25 @@ class DecodeLayers:
     def _make(self, modules: Sequence[Any], x: Tensor) -> _Ready | None:
         layers = [adapted(module) for module in modules]
         known = [layer for layer in layers if layer is not None]
+        if len(known) < len(layers):
+            return None
         size = sum(layer.weight.numel() * layer.weight.element_size() for layer in known)
-        if len(known) < len(layers) or size > self.left:
-            return None
-        kind = _Merged if x.dtype == torch.float32 == known[0].weight.dtype else _Packed
-        if kind is _Merged and len(known) == 1 and known[0].a is None:
-            return None  # it would be a plain copy
-        if kind is _Packed and not (
-            x.device.type == "cpu" and known[0].weight.dtype == torch.bfloat16 and packs_weights()
-        ):
-            return None
-        self.left -= size
-        return kind(known, x)
+        kind = _kind(known, x, fits=size <= self.left)
+        if kind is not None and kind is not _Apart:
+            self.left -= size
+        return None if kind is None else kind(known, x)
+
+
+def _kind(layers: Sequence[Adapted], x: Tensor, fits: bool) -> type[_Merged | _Beside | _Apart] | None:
+    """The form of a group of layers; None if they are better used as they are. ``fits``: there is room for copies."""
+    weights, alone = layers[0].weight.dtype, len(layers) == 1 and layers[0].a is None
+    if x.dtype == torch.float32 == weights:
+        return _Merged if fits and not alone else None  # alone it would be a plain copy
+    if x.device.type == "cpu":
+        return _Packed if fits and weights == torch.bfloat16 and packs_weights() else None
+    if x.dtype != weights or alone:
+        return None
+    return _Beside if fits else _Apart
 
 
 class _Ready:
@@ -94,8 +101,8 @@ class _Merged(_Ready):
         return functional.linear(x, self.weight, self.bias).split(self.widths, dim=-1)
 
 
-class _Packed(_Ready):
-    """[x, x Aᵀ] [W, s B]ᵀ in bfloat16: one product, with the matrix stored in the order in which it is read.
+class _Beside(_Ready):
+    """[x, x Aᵀ] [W, s B]ᵀ in the precision of the weights: one product, besides the small one with A.
 
     Not W + s B A: an adapter's small change would be lost in the rounding of W.
     """
@@ -104,12 +111,24 @@ class _Packed(_Ready):
         super().__init__(layers)
         low = [layer.a for layer in layers if layer.a is not None]
         self.a = torch.cat(low).to(x.dtype) if low else None
-        weight = torch.cat([layer.weight for layer in layers]) if len(layers) > 1 else layers[0].weight
+        self.weight = torch.cat([layer.weight for layer in layers]) if len(layers) > 1 else layers[0].weight
         if self.a is not None:
-            none = weight.new_zeros
+            none = self.weight.new_zeros
             parts = [layer.b * layer.scale if layer.b is not None else none(len(layer.weight), 0) for layer in layers]
-            weight = torch.cat([weight, torch.block_diag(*parts).to(weight.dtype)], dim=1)
-        self.weight = prepacked(weight, x.numel() // x.shape[-1])
+            self.weight = torch.cat([self.weight, torch.block_diag(*parts).to(self.weight.dtype)], dim=1)
+
+    def __call__(self, x: Tensor) -> tuple[Tensor, ...]:
+        if self.a is not None:
+            x = torch.cat([x, x @ self.a.T], dim=1)
+        return functional.linear(x, self.weight, self.bias).split(self.widths, dim=-1)
+
+
+class _Packed(_Beside):
+    """The same in bfloat16 on a CPU, with the matrix stored in the order in which it is read."""
+
+    def __init__(self, layers: Sequence[Adapted], x: Tensor) -> None:
+        super().__init__(layers, x)
+        self.weight = prepacked(self.weight, x.numel() // x.shape[-1])
 
     def takes(self, x: Tensor) -> bool:
         """Only for few rows: see ``product_dtype``."""
@@ -120,6 +139,28 @@ class _Packed(_Ready):
             x = torch.cat([x, x @ self.a.T], dim=1)
         y = packed_linear(x.to(torch.bfloat16), self.weight, self.bias)
         return y.to(x.dtype).split(self.widths, dim=-1)
+
+
+class _Apart(_Ready):
+    """x Wᵀ + (x Aᵀ) (s B)ᵀ with the weights as they are, where there is no room for copies: only A and s B are copied,
+    in the precision of the weights, instead of being converted for every token.
+    """
+
+    def __init__(self, layers: Sequence[Adapted], x: Tensor) -> None:
+        super().__init__(layers)
+        self.layers = layers
+        low = [layer.a for layer in layers if layer.a is not None]
+        self.a = torch.cat(low).to(x.dtype) if low else None
+        self.ranks = [0 if layer.a is None else len(layer.a) for layer in layers]
+        self.b = [None if layer.b is None else (layer.b * layer.scale).to(x.dtype) for layer in layers]
+
+    def __call__(self, x: Tensor) -> tuple[Tensor, ...]:
+        outputs = [functional.linear(x, layer.weight, layer.bias) for layer in self.layers]
+        if self.a is not None:
+            for y, part, b in zip(outputs, (x @ self.a.T).split(self.ranks, dim=1), self.b, strict=True):
+                if b is not None:
+                    y.addmm_(part, b.T)
+        return tuple(outputs)
 
 
 def prepacked(weight: Tensor, rows: int) -> Tensor:

@@ -9,13 +9,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 from torch.nn.functional import silu
 
 from ppolm.kernels.products import finite
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """y = w x / sqrt(mean(x²) + eps), over the last dimension."""
+    """y = w x / sqrt(mean(x²) + eps), over the last dimension. CUDA has one kernel for it, a CPU none."""
+    if not x.is_cpu and x.dtype == weight.dtype:
+        return functional.rms_norm(x, weight.shape, weight, eps)
     if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
         return _RMSNorm.apply(x, weight, eps)
     return _norm(x, weight, eps)[0]

@@ -168,36 +168,40 @@ def linears(x: Tensor, layers: Sequence[Adapted]) -> list[Tensor]:
     if torch.is_grad_enabled() and trains:
         outputs = _Linears.apply(flat, layers, *adapters)
     else:
-        outputs = _products(flat, layers)[0]
+        outputs = _products(flat, layers, *_factors(layers, product_dtype(flat, layers[0].weight)))[0]
     return [y.view(*x.shape[:-1], -1) for y in outputs]
 
 
-def _products(x: Tensor, layers: Sequence[Adapted]) -> tuple[tuple[Tensor, ...], list[Tensor | None]]:
-    """The outputs [n, out] for an input [n, in], and x Aᵀ of every layer that has an adapter."""
+def _factors(layers: Sequence[Adapted], dtype: torch.dtype) -> tuple[Tensor | None, list[Tensor | None]]:
+    """A of all layers below each other [Σ r, in], and B of each, in the precision of the products."""
+    found = [layer.a for layer in layers if layer.a is not None]
+    stacked = None if not found else (found[0] if len(found) == 1 else torch.cat(found)).to(dtype)
+    return stacked, [None if layer.b is None else layer.b.to(dtype) for layer in layers]
+
+
+def _products(
+    x: Tensor, layers: Sequence[Adapted], a: Tensor | None, b: Sequence[Tensor | None]
+) -> tuple[tuple[Tensor, ...], list[Tensor | None]]:
+    """The outputs [n, out] for an input [n, in], and x Aᵀ of every layer that has an adapter, given their factors."""
     dtype, given = product_dtype(x, layers[0].weight), x.dtype
     x = finite(x, dtype).to(dtype)
-    low = _low(x, layers)
+    low = _low(x, layers, a)
     outputs = []
-    for layer, part in zip(layers, low, strict=True):
+    for layer, part, factor in zip(layers, low, b, strict=True):
         bias = None if layer.bias is None else layer.bias.to(dtype)
         y = functional.linear(x, converted(layer.weight, dtype), bias)
-        if part is not None and layer.b is not None:
-            y.addmm_(part, layer.b.to(dtype).T, alpha=layer.scale)
+        if part is not None and factor is not None:
+            y.addmm_(part, factor.T, alpha=layer.scale)
         outputs.append(finite(y, dtype).to(given))
     return tuple(outputs), low
 
 
-def _low(x: Tensor, layers: Sequence[Adapted]) -> list[Tensor | None]:
+def _low(x: Tensor, layers: Sequence[Adapted], a: Tensor | None) -> list[Tensor | None]:
     """x Aᵀ of every layer, in a single product."""
-    matrices = [layer.a for layer in layers if layer.a is not None]
-    if not matrices:
+    if a is None:
         return [None] * len(layers)
-    parts = iter((x @ _stack(matrices, x.dtype).T).split([len(a) for a in matrices], dim=1))
+    parts = iter((x @ a.T).split([len(layer.a) for layer in layers if layer.a is not None], dim=1))
     return [None if layer.a is None else next(parts) for layer in layers]
-
-
-def _stack(parts: list[Tensor], dtype: torch.dtype) -> Tensor:
-    return (parts[0] if len(parts) == 1 else torch.cat(parts)).to(dtype)
 
 
 class _Linears(torch.autograd.Function):
@@ -205,36 +209,39 @@ class _Linears(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, layers: Sequence[Adapted], *_: Tensor | None) -> tuple[Tensor, ...]:
-        outputs, low = _products(x, layers)
+        ctx.layers, ctx.given, ctx.dtype = layers, x.dtype, product_dtype(x, layers[0].weight)
+        a, b = _factors(layers, ctx.dtype)
+        outputs, low = _products(x, layers, a, b)
         # The gradient of A needs the input, which is kept in the precision of the weights.
         kept = layers[0].weight.dtype
-        ctx.save_for_backward(finite(x, kept).to(kept), *low)
-        ctx.layers, ctx.given, ctx.dtype = layers, x.dtype, product_dtype(x, layers[0].weight)
+        ctx.save_for_backward(finite(x, kept).to(kept), a, *low, *b)
         return outputs
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        x, *low = ctx.saved_tensors
+        x, a, *rest = ctx.saved_tensors
         layers: Sequence[Adapted] = ctx.layers
+        low, factors = rest[: len(layers)], rest[len(layers) :]
         given, dtype = ctx.given, ctx.dtype
         answers: list[Tensor | None] = []
         below: list[Tensor] = []
         dx: Tensor | None = None
-        for layer, grad, part in zip(layers, (one.to(dtype) for one in grads), low, strict=True):
+        for layer, grad, part, b in zip(layers, (one.to(dtype) for one in grads), low, factors, strict=True):
             if ctx.needs_input_grad[0]:
                 weight = converted(layer.weight, dtype)
                 dx = grad @ weight if dx is None else dx.addmm_(grad, weight)
             if layer.b is None:
                 answers += [None, None]
                 continue
-            below.append((grad @ layer.b.to(dtype)).mul_(layer.scale))
+            below.append((grad @ b).mul_(layer.scale))
             answers += [below[-1], (grad.T @ part).mul_(layer.scale).to(layer.b.dtype)]
         adapters = [layer.a for layer in layers if layer.a is not None]
         if adapters:
             together = below[0] if len(below) == 1 else torch.cat(below, dim=1)
             if dx is not None:
-                dx.addmm_(together, _stack(adapters, dtype))
-            parts = iter((together.T @ x.to(dtype)).split([len(a) for a in adapters]))
+                dx.addmm_(together, a)
+            together = (together.T @ x.to(dtype)).to(adapters[0].dtype)
+            parts = iter(together.split([len(one) for one in adapters]))
             answers[0::2] = [None if layer.a is None else next(parts).to(layer.a.dtype) for layer in layers]
         needed = ctx.needs_input_grad[2:]
         answers = [answer if asked else None for answer, asked in zip(answers, needed, strict=True)]

@@ -19,7 +19,7 @@ from torch import Tensor
 WIDE_ROWS = 64
 """Number of rows from which converting the weights costs less than it saves."""
 TILE = 4096
-"""Rows of the output matrix that are converted at once."""
+"""Rows of the output matrix that are converted at once, and whose logits stay in the cache of a CPU."""
 
 PreparedLayers = Callable[[Sequence[Any], Tensor], list[Tensor] | None]
 """Another way to compute linear layers that read the same input; returns None for layers that it does not handle."""

@@ -16,6 +16,8 @@ Entropy = Literal["skip", "measure", "train"]
 """Whether the entropy is skipped, computed without gradients, or computed with them."""
 LOGIT_CHUNK = 2**24
 """Logits held at once (64 MiB in float32), whatever the batch, the prompt lengths and the vocabulary."""
+DEVICE_CHUNK = 2**26
+"""The same on a device (256 MiB): every tile costs some thirty kernels, and there is no cache for it to stay in."""
 
 
 def token_logprobs(
@@ -82,28 +84,47 @@ def stream_logprobs(
     The vocabulary is processed a tile at a time, with a running maximum m and sums of exp(z − m), so that logits never
     leave the cache and a tile of W is read once for everything computed from it.
     """
+    rows, tile = tile_shape(hidden, len(matrix))
     parts = [
-        _stream(states, matrix, tokens, temperature, measure, gradients)
-        for states, tokens in zip(hidden.split(LOGIT_CHUNK // TILE), actions.split(LOGIT_CHUNK // TILE), strict=True)
+        _stream(states, matrix, tokens, temperature, measure, gradients, tile)
+        for states, tokens in zip(hidden.split(rows), actions.split(rows), strict=True)
     ]
     logprobs, entropies, directions = zip(*parts, strict=True)
     return torch.cat(logprobs), torch.cat(entropies), torch.cat(directions) if gradients else None
 
 
+def tile_shape(hidden: Tensor, vocabulary: int) -> tuple[int, int]:
+    """How many states [n, d] and how many tokens of the vocabulary a tile of logits has, at most.
+
+    On a CPU a tile stays in the cache. On a device it is the whole vocabulary if that fits.
+    """
+    if hidden.device.type == "cpu":
+        return LOGIT_CHUNK // TILE, TILE
+    rows = min(len(hidden), DEVICE_CHUNK // TILE)
+    return rows, min(vocabulary, DEVICE_CHUNK // max(rows, 1))
+
+
 def _stream(
-    hidden: Tensor, matrix: Tensor, actions: Tensor, temperature: float, measure: bool, gradients: bool
+    hidden: Tensor,
+    matrix: Tensor,
+    actions: Tensor,
+    temperature: float,
+    measure: bool,
+    gradients: bool,
+    size: int,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The same for a part of the states, in tiles of ``size`` tokens of the vocabulary."""
     dtype = product_dtype(hidden, matrix)
     states = (hidden.float() / temperature).to(dtype)
     top = torch.full((len(hidden),), -torch.inf, device=hidden.device)
     total, weighted, chosen = (torch.zeros_like(top) for _ in range(3))
     others = torch.zeros(hidden.shape, device=hidden.device) if gradients else None
-    for start in range(0, len(matrix), TILE):
-        tile = converted(matrix[start : start + TILE], dtype)
+    for start in range(0, len(matrix), size):
+        tile = converted(matrix[start : start + size], dtype)
         logits = (states @ tile.T).float()
         # Gather a column of every row, then keep it where it is the action: selecting those rows would make the host
         # wait for the device at every tile.
-        inside = (actions >= start) & (actions < start + TILE)
+        inside = (actions >= start) & (actions < start + size)
         columns = (actions - start).clamp_(0, len(tile) - 1)[:, None]
         chosen = torch.where(inside, logits.gather(1, columns).squeeze(1), chosen)
         before, top = top, torch.maximum(top, logits.amax(-1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
@@ -12,11 +12,25 @@ import torch
 from torch import Tensor
 
 from ppolm.base_setup import AdapterSet
+from ppolm.base_setup.device import scoring_tokens
 from ppolm.batches.arrange import apart, arrange
 from ppolm.batches.packing import Answers, wanted_rows
 from ppolm.batches.packing_cost import Cost
 from ppolm.batches.sequences import Microbatch, Read, TokenSequences
 from ppolm.ranks.deal import deal, deal_by_key
+
+
+def scores_of(batches: Iterable[Microbatch], measure: Callable[[Microbatch], Tensor], count: int) -> Tensor:
+    """``measure`` of all ``count`` wanted states, on the CPU: read once, after the last batch, not after each.
+
+    Those of other processes are 0.
+    """
+    found = [(batch.rows, measure(batch).float()) for batch in batches]
+    scores = torch.zeros(count)
+    if not found:
+        return scores
+    scores[torch.cat([rows for rows, _ in found])] = torch.cat([values for _, values in found]).cpu()
+    return scores
 
 
 class BaseModel:
@@ -82,8 +96,8 @@ class BaseModel:
         if self.adapters.packs_prompts if packs is None else packs:
             trunk = self.adapters.trunk
             skipped = trunk.depth if trunk is not None and self.first_block >= trunk.depth else 0
-            return arrange(items, *options, Cost.of(self.setup.text_config, skipped))
-        return apart(items, *options)
+            return arrange(items, *options, Cost.of(self.setup.text_config, skipped, self.setup.pass_cost))
+        return apart(items, *options, self.setup.pass_cost)
 
     def microbatches(
         self, sequences: TokenSequences, token_budget: int, read: Read = "actions"
@@ -104,11 +118,10 @@ class BaseModel:
         read: Read = "actions",
     ) -> Tensor:
         """``measure`` for every wanted state, as a flat float32 tensor on the CPU in the order of ``sequences``."""
-        scores = torch.zeros(sequences.wanted(read))
+        tokens = scoring_tokens(self.setup.device, token_budget)
         with self.active():  # once for all batches
-            for batch in self.microbatches(sequences, token_budget, read):
-                scores[batch.rows] = measure(batch).float().cpu()
-        return self.setup.ranks.sum(scores)
+            own = scores_of(self.microbatches(sequences, tokens, read), measure, sequences.wanted(read))
+        return self.setup.ranks.sum(own)
 
     def load_weights(self, folder: str | Path) -> None:
         """Load the weights of a saved adapter of the same shape into this role's adapter."""

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from ppolm.base_setup import AdapterSet
+from ppolm.base_setup.device import scoring_tokens
 from ppolm.batches.packing import Answers
 from ppolm.batches.sequences import TokenSequences, cut_middle
 from ppolm.data.prompts import preview
 from ppolm.errors import ModelError, RewardError
 from ppolm.messages import reason
-from ppolm.models.base_model import BaseModel
+from ppolm.models.base_model import BaseModel, scores_of
 from ppolm.models.scalar_head import ScalarHead
 
 NORM_FILE = "reward.json"
@@ -88,11 +89,12 @@ class RewardModel(BaseModel):
 
     @torch.no_grad()
     def _raw_scores(self, items: Sequence[Answers], packs: bool) -> Tensor:
-        scores = torch.zeros(sum(len(item.answers) for item in items))
+        count = sum(len(item.answers) for item in items)
         with self.active():  # once for all batches
-            for batch in self.passes(items, self.token_budget, "ends", packs):
-                scores[batch.rows] = self.head(self.states(batch)).float().cpu()
-        return self.setup.ranks.sum(scores)
+            tokens = scoring_tokens(self.setup.device, self.token_budget)
+            batches = self.passes(items, tokens, "ends", packs)
+            own = scores_of(batches, lambda batch: self.head(self.states(batch)), count)
+        return self.setup.ranks.sum(own)
 
     def set_scale(self, references: TokenSequences | Sequence[Tensor]) -> None:
         """Normalise so that scores of reference responses have mean 0 and standard deviation 1."""

@@ -136,7 +136,7 @@ class ModelTrainer:
             return config.target_kl is not None and self._too_far(sums.means())  # reading means waits for the device
 
         with self.policy.active(trainable=True):  # the backward pass needs the policy's adapter, too
-            norm = self.policy_updater.update(self._microbatches(self.policy, pairs), loss, veto)
+            norm = self.policy_updater.update(self._microbatches(self.policy, pairs), loss, veto, sums)
         mismatch = sums.largest("mismatch")
         if norm is None:
             return (sums.means() if self._too_far(sums.means()) else {}), mismatch
@@ -159,7 +159,7 @@ class ModelTrainer:
             return config.value_coef * terms.sum() / count
 
         with self.value.active(trainable=True):
-            norm = self.value_updater.update(self._microbatches(self.value, pairs), loss)
+            norm = self.value_updater.update(self._microbatches(self.value, pairs), loss, metrics=sums)
         return {} if norm is None else sums.means() | {"value_grad_norm": norm}
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ppolm.batches.sequences import split_by_tokens
-from ppolm.rollout.sampling import Sampled, Sampling, choose_tokens, exact_dtype
+from ppolm.rollout.sampling import Sampled, Sampling, choose_unchecked, exact_dtype, refuse_non_finite
 from ppolm.rollout.sampling_base import SamplingBase
 
 
@@ -45,12 +45,14 @@ def _sample_group(
             input_ids=input_ids, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True
         )
         cache = output.past_key_values
-        chosen, logprob = choose_tokens(setup.project(output.last_hidden_state[:, -1]), uniforms[:, step], sampling)
+        chosen, logprob = choose_unchecked(setup.project(output.last_hidden_state[:, -1]), uniforms[:, step], sampling)
         tokens.append(chosen)
         logprobs.append(logprob)
         counts += running
         running = running & ~torch.isin(chosen, eos_ids)
-        if not running.any():
+        finite, goes_on = torch.stack([logprob.isfinite().all(), running.any()]).tolist()  # the only wait per token
+        refuse_non_finite(finite)
+        if not goes_on:
             break
         input_ids = chosen[:, None]
         mask = torch.cat([mask, mask.new_ones(len(prompts), 1)], dim=1)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ppolm.batches.one_copy import on_device
 from ppolm.batches.sequences import split_by_tokens
 from ppolm.kernels.decode_layers import PAYS_AFTER, DecodeLayers
 from ppolm.kernels.fused_block import last_block_at
@@ -17,6 +18,10 @@ from ppolm.rollout.slot_cache import SlotCache, seen
 
 PROMPT_TOKENS = 8192
 """Prompt tokens computed at once: bounds memory, and more would not be faster."""
+
+REACH = 64
+"""Keys that attention reads are counted in multiples of this on a device: kernels want aligned masks, and a shape that
+changes at every token could not be reused."""
 
 CROWDED = 0.75
 """Rows are compacted once at most this share of them is still running."""
@@ -46,7 +51,7 @@ class SlotSampler:
         self.logprobs = torch.zeros(count, limit, device=self.device)
         self.counts = torch.zeros(count, dtype=torch.long, device=self.device)
         self.ended = torch.zeros(count, dtype=torch.bool, device=self.device)
-        width = max(map(len, prompts)) + limit
+        width = self._reach(max(map(len, prompts)) + limit)
         pays = limit >= PAYS_AFTER and setup.capabilities.has("decode_matrices")
         self.layers = DecodeLayers() if pays else None
         self.cache = SlotCache(min(count, max(1, sampling.batch_tokens // width)), width)
@@ -90,20 +95,20 @@ class SlotSampler:
     def _read(self, responses: dict[int, list[int]]) -> None:
         """Compute prompts, copy their keys and values into a row per response, and choose the first tokens."""
         sizes = [len(self.prompts[number]) for number in responses]
-        lengths = torch.tensor(sizes, device=self.device)
-        input_ids = torch.full((len(responses), max(sizes)), self.setup.tokenizer.pad_id, dtype=torch.long)
+        padded = torch.full((len(responses), max(sizes)), self.setup.tokenizer.pad_id, dtype=torch.long)
         for row, number in enumerate(responses):
-            input_ids[row, : len(self.prompts[number])] = self.prompts[number]
+            padded[row, : len(self.prompts[number])] = self.prompts[number]
         entering = [response for own in responses.values() for response in own]
-        source = torch.tensor([row for row, own in enumerate(responses.values()) for _ in own], device=self.device)
+        sources = [row for row, own in enumerate(responses.values()) for _ in own]
+        moved = on_device([padded, *map(torch.tensor, (sizes, sources, entering))], self.device)
+        input_ids, lengths, source, owners = moved
         rows = torch.arange(len(entering), device=self.device) + len(self.owners)
         self.cache.begin_prompts(rows, source)
         ends, positions = (lengths - 1)[:, None], torch.arange(input_ids.shape[1], device=self.device)[None]
         with last_block_at(self.setup.last_block, ends):  # elsewhere only keys and values are needed
-            hidden = self._forward(input_ids.to(self.device), positions)
+            hidden = self._forward(input_ids, positions)
         if hidden.shape[1] > 1:
             hidden = hidden.gather(1, ends[..., None].expand(-1, -1, hidden.shape[2]))
-        owners = torch.tensor(entering, device=self.device)
         self.owners = torch.cat([self.owners, owners])
         self.columns = torch.cat([self.columns, lengths[source]])
         self.host_columns += [len(self.prompts[self.numbers[i]]) for i in entering]
@@ -113,12 +118,11 @@ class SlotSampler:
     def _next_tokens(self) -> None:
         """One more token for every row."""
         newest = self.tokens[self.owners, self.counts[self.owners] - 1]
-        reach = max(self.host_columns) + 1
+        reach = self._reach(max(self.host_columns) + 1)
         self.cache.begin_tokens(self.columns, reach)
         hidden = self._forward(newest[:, None], self.columns[:, None], seen(self.columns, reach))
         numbers = [row for row, goes_on in enumerate(self.running) if goes_on]
-        all_of_them = len(numbers) == len(self.running)  # then the device can make the index itself
-        rows = torch.arange(len(numbers), device=self.device) if all_of_them else self._index(numbers)
+        rows = self._running_rows(numbers)
         self.columns[rows] += 1
         for row in numbers:
             self.host_columns[row] += 1
@@ -147,7 +151,7 @@ class SlotSampler:
         holes = [row for row in range(alive) if not self.running[row]]
         movers = [row for row in range(alive, len(self.running)) if self.running[row]]
         if holes:
-            targets, sources = self._index(holes), self._index(movers)
+            targets, sources = on_device([torch.tensor(holes), torch.tensor(movers)], self.device)
             self.cache.move(sources, targets)
             self.owners[targets], self.columns[targets] = self.owners[sources], self.columns[sources]
             for target, source in zip(holes, movers, strict=True):
@@ -155,8 +159,22 @@ class SlotSampler:
         self.owners, self.columns = self.owners[:alive], self.columns[:alive]
         self.host_columns, self.running = self.host_columns[:alive], [True] * alive
 
-    def _index(self, rows: list[int]) -> Tensor:
-        return torch.tensor(rows, device=self.device)
+    def _running_rows(self, numbers: Sequence[int]) -> Tensor:
+        """The index of the rows ``numbers``, which are all rows whose response goes on.
+
+        A device finds them itself, and is told only how many there are: copying the index would make the host wait.
+        """
+        if self.device.type == "cpu" and len(numbers) < len(self.running):
+            return torch.tensor(numbers)
+        places = torch.arange(len(self.running), device=self.device)
+        if len(numbers) == len(self.running):
+            return places
+        over = self.ended[self.owners] | (self.counts[self.owners] >= self.sampling.max_new_tokens)
+        return (over * len(places) + places).argsort()[: len(numbers)]
+
+    def _reach(self, columns: int) -> int:
+        """How many columns attention reads, or the cache has, if this many are needed."""
+        return columns if self.device.type == "cpu" else -(-columns // REACH) * REACH
 
     def _forward(self, input_ids: Tensor, positions: Tensor, mask: Tensor | None = None) -> Tensor:
         hidden: Tensor = self.setup.blocks(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from ppolm.batches.sequences import TokenSequences
-from ppolm.rollout.sampling import Sampled, Sampling, choose_tokens, exact_dtype
+from ppolm.rollout.sampling import Sampled, Sampling, choose_unchecked, exact_dtype, refuse_non_finite
 from ppolm.rollout.sampling_base import SamplingBase
 
 
@@ -22,9 +23,13 @@ def sample_whole(
     running, draws = list(range(len(prompts))), uniforms.to(setup.device, exact_dtype(setup.device))
     for step in range(sampling.max_new_tokens):
         states = _last_states(setup, [texts[i] for i in running], sampling.batch_tokens)
-        chosen, logprob = choose_tokens(setup.project(states), draws[running, step], sampling)
-        for i, token, value in zip(running, chosen.tolist(), logprob.tolist(), strict=True):
-            texts[i].append(token)
+        chosen, logprob = choose_unchecked(setup.project(states), draws[running, step], sampling)
+        both = torch.stack(
+            [chosen.to(draws.dtype), logprob.to(draws.dtype)]
+        ).tolist()  # one wait; ids are small numbers
+        refuse_non_finite(all(map(math.isfinite, both[1])))
+        for i, token, value in zip(running, *both, strict=True):
+            texts[i].append(int(token))
             logprobs[i].append(value)
         running = [i for i in running if texts[i][-1] not in setup.tokenizer.eos_ids]
         if not running:

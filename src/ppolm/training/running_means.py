@@ -41,6 +41,8 @@ class DeferredMeans:
         """``ranks`` are the processes whose numbers count together: all add theirs, then all read."""
         self.ranks = ranks or Ranks()
         self._unread: list[tuple[float, list[str], Tensor]] = []
+        self._rows: list[tuple[float, dict[str, float], list[str]]] = []
+        """What was read and not yet counted."""
         self._names: list[str] = []
         """Of whose numbers the largest is kept."""
         self._gathered = False
@@ -62,16 +64,23 @@ class DeferredMeans:
         self._read()
         return self._largest.get(name, 0.0)
 
+    def read_with(self, numbers: Tensor) -> list[float]:
+        """Read ``numbers`` [n] of an update, and in the same transfer all that was added and not yet read."""
+        read = torch.cat([numbers, *(one for _, _, one in self._unread)]).tolist()
+        at = len(numbers)
+        for weight, names, held in self._unread:
+            self._rows.append((weight, dict(zip(names, read[at : at + len(held)], strict=True)), self._names))
+            at += len(held)
+        self._unread = []
+        return read[: len(numbers)]
+
     def _read(self) -> None:
-        if self._gathered or not (self._unread or self.ranks.shares):
+        if self._unread:
+            self.read_with(self._unread[0][2][:0])
+        if self._gathered:
             return
-        rows = torch.stack([numbers for _, _, numbers in self._unread]).tolist() if self._unread else []
-        own = [
-            (weight, dict(zip(names, row, strict=True)), self._names)
-            for (weight, names, _), row in zip(self._unread, rows, strict=True)
-        ]
-        for weight, found, kept in (one for part in self.ranks.gather(own) for one in part):
+        for weight, found, kept in (one for part in self.ranks.gather(self._rows) for one in part):
             for name in kept:
                 self._largest[name] = max(self._largest.get(name, 0.0), found.pop(name))
             self._means.add(found, weight)
-        self._unread, self._gathered = [], self.ranks.shares
+        self._rows, self._gathered = [], self.ranks.shares

@@ -13,6 +13,7 @@ from torch import Tensor
 from ppolm.errors import TrainingDivergedError
 from ppolm.ranks import Ranks
 from ppolm.state import State
+from ppolm.training.running_means import DeferredMeans
 
 log = logging.getLogger(__name__)
 Batch = TypeVar("Batch")
@@ -36,8 +37,9 @@ class Updater:
         self.name, self.ranks = name, ranks or Ranks()
         self.parameters = dict(parameters)
         self.peak = learning_rate
+        fused = all(value.device.type == "cuda" for value in self.parameters.values()) or None  # one kernel for all
         self.optimizer = torch.optim.AdamW(
-            self.parameters.values(), lr=learning_rate, eps=adam_eps, weight_decay=weight_decay
+            self.parameters.values(), lr=learning_rate, eps=adam_eps, weight_decay=weight_decay, fused=fused
         )
         self.max_grad_norm, self.max_skipped = max_grad_norm, max_skipped
         self.skipped, self.skipped_in_a_row = 0, 0
@@ -55,12 +57,16 @@ class Updater:
             group["lr"] = self.peak * factor
 
     def update(
-        self, batches: Iterable[Batch], loss: Callable[[Batch], Tensor], veto: Callable[[], bool] = lambda: False
+        self,
+        batches: Iterable[Batch],
+        loss: Callable[[Batch], Tensor],
+        veto: Callable[[], bool] = lambda: False,
+        metrics: DeferredMeans | None = None,
     ) -> float | None:
         """Sum the gradients of ``loss`` over ``batches`` and step once; returns the gradient norm, None without a step.
 
         Each loss is already divided by the whole minibatch's token count, so the sum is the minibatch's gradient
-        however it was split. ``veto`` is called once all losses are known.
+        however it was split. ``veto`` is called once all losses are known, and ``metrics`` are read along with them.
         """
         self.optimizer.zero_grad(set_to_none=True)
         parts = []
@@ -72,7 +78,7 @@ class Updater:
             parts = [self._share(parts)]
         clipped = torch.nn.utils.clip_grad_norm_(self.parameters.values(), self.max_grad_norm)
         # All numbers are read at once, and only now: reading after each batch would leave the device idle in between.
-        *self.losses, norm = torch.stack([*parts, clipped]).tolist()
+        *self.losses, norm = (metrics or DeferredMeans()).read_with(torch.stack([*parts, clipped]))
         wrong = [value for value in self.losses if not math.isfinite(value)]
         if wrong:
             self._skip(f"loss is {wrong[0]}")
