@@ -17,6 +17,12 @@ SEQUENCES, LENGTH = 4, 64
 OTHER_MODEL = 0.25
 """Root mean square difference of log-probabilities, in nats, above which a server serves another model. Rounding to
 bfloat16 or to eight bits stays below it."""
+OTHER_PRECISION = 0.05
+"""Above this it is worth a warning. bfloat16 beside float32 was 0.03 on the embedded model."""
+JUMP = 4.0
+"""How many times as far as before a server's numbers may be from ours: its rounding does not change so much."""
+SLIGHT = 1e-4
+"""A difference that is never called a jump."""
 ROUNDING = 1e-6
 """Differences that float32 cannot tell from zero."""
 FOLLOWS = 0.25
@@ -56,6 +62,7 @@ class SwapProof:
     """
 
     mismatch: float
+    mismatch_before: float
     follows: float
     error: float
 
@@ -67,13 +74,13 @@ class SwapProof:
     @property
     def problem(self) -> str | None:
         """What is wrong, or None."""
-        if self.mismatch > OTHER_MODEL:
-            return f"its log-probabilities are {self.mismatch:.2g} away from ours"
-        if abs(self.follows - 1) <= FOLLOWS + SURE * self.error:
-            return None
-        if self.follows < 0.5:
-            return f"it still answers with an earlier adapter ({100 * self.follows:.0f} % of the change arrived)"
-        return f"it applies the adapter differently ({100 * self.follows:.0f} % of the change arrived)"
+        arrived = f"{100 * self.follows:.0f} % of the change arrived"
+        if abs(self.follows - 1) > FOLLOWS + SURE * self.error:
+            old = abs(self.follows) < 0.5
+            return f"it {'still answers with an earlier adapter' if old else 'applies it differently'} ({arrived})"
+        if self.mismatch > max(SLIGHT, min(OTHER_MODEL, JUMP * self.mismatch_before)):
+            return f"it answers with another adapter: its log-probabilities are {self.mismatch:.2g} away from ours"
+        return None
 
 
 def prove_swap(now: Scored, before: Scored) -> SwapProof:
@@ -81,11 +88,11 @@ def prove_swap(now: Scored, before: Scored) -> SwapProof:
     ours, theirs = now.ours - before.ours, now.theirs - before.theirs
     size = float(ours.square().sum())
     if size == 0:
-        return SwapProof(now.mismatch, 1.0, math.inf)
+        return SwapProof(now.mismatch, before.mismatch, 1.0, math.inf)
     follows = float((theirs * ours).sum()) / size
     # A server that repeats its old numbers has no scatter of its own, so what it was off by before counts, too.
     noise = max(_rms(theirs - follows * ours), before.mismatch, ROUNDING)
-    return SwapProof(now.mismatch, follows, noise / math.sqrt(size))
+    return SwapProof(now.mismatch, before.mismatch, follows, noise / math.sqrt(size))
 
 
 def _rms(values: Tensor) -> float:

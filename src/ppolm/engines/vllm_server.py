@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,12 +10,13 @@ from typing import Literal
 
 from torch import Tensor
 
-from ppolm.engines.swap_proof import OTHER_MODEL, Scored, SwapProof, prove_swap
+from ppolm.engines.swap_proof import OTHER_MODEL, OTHER_PRECISION, Scored, SwapProof, prove_swap
 from ppolm.engines.vllm_client import ServerFaultError, VllmClient
 from ppolm.engines.vllm_messages import Job
 from ppolm.errors import EngineError
 from ppolm.rollout.sampling import Sampling
 
+log = logging.getLogger(__name__)
 LogprobsMode = Literal["raw", "processed"]
 """What a server's log-probabilities are: of the model's own softmax, or of what is sampled from after temperature,
 top-k and top-p."""
@@ -111,6 +113,12 @@ class VllmServer:
         self._proven = Scored(self.probe.base, theirs)
         if self._proven.mismatch > OTHER_MODEL:
             raise self._other_model(f"gives log-probabilities that are {self._proven.mismatch:.2g} away from ours")
+        if self._proven.mismatch > OTHER_PRECISION:
+            log.warning(
+                "Server %s gives log-probabilities that are %.2g away from ours: a base of another precision, or not "
+                "quite the same model as %s.",
+                *(self.url, self._proven.mismatch, self.model_name),
+            )
         self.mode = self._find_mode(served.base)
         held = self.client.max_adapters()
         if held is not None and held < self.adapters_needed:
