@@ -18,8 +18,8 @@ from torch import Tensor
 from ppolm.config.secrets import expand, hide
 from ppolm.engines.vllm_messages import GarbageError, Job, read_samples, read_scores, scoring_body
 from ppolm.errors import EngineError
+from ppolm.http_call import TooLargeError, call
 from ppolm.messages import brief, reason
-from ppolm.rewards.http_call import TooLargeError, call
 from ppolm.rollout.sampling import Sampled
 
 AUTHORIZATION = "PPOLM_ENGINE_AUTHORIZATION"

@@ -13,8 +13,8 @@ from typing import Any
 
 from ppolm.config.secrets import expand, hide
 from ppolm.errors import ConfigError, RewardError
+from ppolm.http_call import TooLargeError, call, without_login
 from ppolm.messages import brief, reason
-from ppolm.rewards.http_call import TooLargeError, call, without_login
 from ppolm.rewards.protocol import RewardCallError
 
 BACK_OFF = 0.5
