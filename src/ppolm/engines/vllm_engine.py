@@ -38,7 +38,9 @@ class VllmEngine:
         folder: str,
         timeout: float = 600.0,
         patience: Patience | None = None,
+        ahead: bool = False,
     ) -> None:
+        """``ahead``: whether the next rollout is sampled while one trains, which needs room for one more adapter."""
         self.policy, setup = policy, policy.setup
         lora = policy.adapters.lora_config("policy")
         refuse_unserved(lora, policy.parameters())
@@ -47,7 +49,8 @@ class VllmEngine:
         self.texts = probe_ids(vocabulary, setup.context_length or 10**9)
         probe = Probe(self.texts, self._score(LanguageModel(policy.adapters, None)))
         clients = [VllmClient(url, vocabulary, timeout) for url in urls]
-        self.pool = VllmPool([VllmServer(client, probe, setup.name, 2) for client in clients], patience)
+        needed = 3 if ahead else 2
+        self.pool = VllmPool([VllmServer(client, probe, setup.name, needed) for client in clients], patience)
         self.versions = AdapterVersions(policy, folder)
         self._version: Version | None = None
         self._said = False
@@ -82,7 +85,7 @@ class VllmEngine:
         self, version: Version, prompts: Sequence[Sequence[int]], sampling: Sampling, uniforms: Tensor
     ) -> list[Sampled]:
         """One response per prompt from a published version, with the servers' log-probabilities. Uses no model."""
-        context = min(server.context for server in self.pool.up)
+        context = min(server.context for server in self.pool.servers if server.was_up)
         longest = max(map(len, prompts)) + sampling.max_new_tokens
         if longest > context:  # a server would cut the response short without a word
             raise EngineError(
@@ -91,6 +94,15 @@ class VllmEngine:
             )
         jobs = jobs_of(prompts, sampling, uniforms, self.policy.setup.tokenizer.eos_ids)
         return [one for samples in self.pool.sample(version, jobs) for one in samples]
+
+    def refuse_ahead(self, sampling: Sampling) -> None:
+        """Raise if the servers' log-probabilities are not ours: the weights that sampled could not be asked later."""
+        if not logprobs_fit(self.mode, sampling):
+            raise EngineError(
+                f"async_rollouts needs log-probabilities of the sampled weights, and the servers report {self.mode} "
+                f"ones, which are others at temperature {sampling.temperature:g}, top_k {sampling.top_k} and top_p "
+                f"{sampling.top_p:g}. Set temperature: 1 (raw), or top_k: 0 and top_p: 1 (processed)."
+            )
 
     @property
     def mode(self) -> LogprobsMode:
