@@ -11,6 +11,7 @@ from ppolm.advantage.advantage_comp import Advantages, Returns, TDErrors
 from ppolm.base_setup.model_setup import Models
 from ppolm.components import KLCoefficient
 from ppolm.config import PPOConfig
+from ppolm.engines.build_engine import build_generator
 from ppolm.experience_buffer import ExperienceBuffer
 from ppolm.ppo_trainer.model_trainer import ModelTrainer
 from ppolm.ppo_trainer.reward_computer import RewardComputer
@@ -20,7 +21,6 @@ from ppolm.reward_kl.kl_controller import KLController
 from ppolm.rewards.build import build_reward, build_rewards
 from ppolm.rewards.occasion import Occasion
 from ppolm.rollout.generator import Generator
-from ppolm.rollout.sampling import Sampling
 from ppolm.token_attribution.token_attribution import TokenAttributor
 
 log = logging.getLogger(__name__)
@@ -38,16 +38,16 @@ class DefaultComponents:
     """Where the trainer says what is being scored."""
 
     def generator(self) -> Generator:
-        """Samples from the policy itself."""
-        config, models = self.config, self.models
-        return Generator(models.policy, models.setup, Sampling.of(config), config.seed, config.samples_per_prompt)
+        """Samples from the policy, with the configured engine."""
+        return build_generator(self.config, self.models.policy, self.models.setup)
 
     def attributor(self) -> TokenAttributor:
         """Scores responses with policy and reference."""
         config, models = self.config, self.models
-        # Replayed rollouts in the update would hide the mismatch between sampler and scorer.
-        watched = config.recompute_logprobs != "auto" or config.replay_rollouts == 1
-        recompute = config.recompute_logprobs if watched else "always"
+        # Replayed rollouts in the update would hide the mismatch between sampler and scorer, and the numbers of another
+        # library are never those that the update computes, however close they were in the last step.
+        watched = config.replay_rollouts == 1 and config.engine == "local"
+        recompute = "always" if config.recompute_logprobs == "auto" and not watched else config.recompute_logprobs
         return TokenAttributor(models.policy, models.sft, config.temperature, config.microbatch_tokens, recompute)
 
     def kl(self) -> KLController:
