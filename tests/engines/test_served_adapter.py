@@ -70,13 +70,12 @@ def test_only_changed_weights_are_a_new_version_and_the_last_three_stay(
     assert (versions.path(versions.served[-1]) / "adapter_model.safetensors").is_file()
 
 
-def test_two_runs_in_one_folder_do_not_disturb_each_other(models: Models, tmp_path: Path, train: Train) -> None:
+def test_two_runs_in_one_folder_do_not_disturb_each_other(models: Models, tmp_path: Path) -> None:
     one = AdapterVersions(models.policy, tmp_path)
     one.update()
-    train()
     other = AdapterVersions(models.policy, tmp_path)
     other.update()
-    assert one.served != other.served, "a server that knows one must not take it for the other"
+    assert one.served != other.served, "even of the same weights: a server may know one whose folder is gone"
     other.remove()
     assert one.path(one.served[0]).is_dir()
 

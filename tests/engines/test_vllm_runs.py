@@ -64,24 +64,44 @@ def test_the_same_seed_gives_the_same_run(served: MakeConfig) -> None:
 def test_a_run_that_lost_its_servers_keeps_its_steps_and_resumes_as_if_nothing_had_happened(
     served: MakeConfig, servers: list[SmallServer], ahead: bool
 ) -> None:
-    config, calls = served(async_rollouts=ahead, eval_every=0), []
+    config, calls, trainers = served(async_rollouts=ahead, eval_every=0), list[int](), list[PPOTrainer]()
     whole = PPOTrainer(dataclasses.replace(config, run_name="whole"), reward=spread).train(PROMPTS)
 
     def dying(prompts: list[str], responses: list[Any]) -> list[float]:
         calls.append(len(prompts))
         if len(calls) == 2:
+            trainers[0].generator.state_dict()  # waits for the rollout ahead, if there is one
             for server in servers:
                 server.stop()
         return spread(prompts, responses)
 
+    trainers.append(PPOTrainer(config, reward={"spread": dying}))
     with pytest.raises(EngineError, match="No server is left"):
-        PPOTrainer(config, reward={"spread": dying}).train(PROMPTS)
+        trainers[0].train(PROMPTS)
     for server in servers:
         server.start()
     resumed = PPOTrainer(config, reward={"spread": spread}).train(PROMPTS, resume=f"{config.output_dir}/run")
     assert resumed.steps == 4
-    assert 1 <= len(resumed.metrics) < 4, "finished steps are not repeated"
-    assert numbers(resumed) == numbers(whole)[-len(resumed.metrics) :]
+    assert len(resumed.metrics) == 2, "finished steps are not repeated"
+    assert numbers(resumed) == numbers(whole)[2:]
+
+
+def test_a_rollout_ahead_that_was_lost_is_sampled_afresh_with_its_random_numbers(
+    served: MakeConfig, servers: list[SmallServer]
+) -> None:
+    trainer = PPOTrainer(served(async_rollouts=True), reward=spread)
+    trainer.generator.expect(PROMPTS[2:4])  # type: ignore[attr-defined]
+    for server in servers:
+        server.fault = "stuck"
+    before = trainer.generator.random.get_state()
+    trainer.generator._rollout = trainer.generator._begin([[5, 6], [7, 8]])  # type: ignore[attr-defined]
+    for server in servers:
+        server.stop()
+    state = trainer.generator.state_dict()
+    assert state["ahead"] is None
+    assert torch.equal(state["random"], before)
+    with pytest.raises(EngineError, match="No server is left"):
+        trainer.generator._rollout.result()  # type: ignore[attr-defined]
 
 
 def test_rollouts_ahead_are_a_step_old_weighted_and_the_requests_are_the_same(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -34,8 +35,9 @@ class Adapter(Protocol):
 class AdapterVersions:
     """Writes a version whenever the weights have changed.
 
-    A name is never used again: a server that is given other weights under a known name may answer from what it cached
-    for the old ones. So it has a number, and a digest of the weights, which differs between runs on the same server.
+    A name is never used again, by no run: a server that is given other weights under a known name may answer from what
+    it cached for the old ones, and one that is asked for a name whose folder is gone ends itself. So it has a number,
+    and a few random letters.
     """
 
     def __init__(self, adapter: Adapter, parent: str | Path) -> None:
@@ -48,7 +50,7 @@ class AdapterVersions:
             raise EngineError(f"engine_folder {parent} cannot be written: {reason(error)}.") from error
         self.kept: list[str] = []
         """Names of the versions on disk, the newest last."""
-        self._digest, self._count = "", 0
+        self._digest, self._count, self._letters = "", 0, secrets.token_hex(4)
 
     @property
     def served(self) -> list[str]:
@@ -64,7 +66,7 @@ class AdapterVersions:
         digest = digest_of(self.adapter.parameters())
         if digest == self._digest:
             return False
-        name = f"policy-{self._count + 1:06d}-{digest[:8]}"
+        name = f"policy-{self._count + 1:06d}-{self._letters}"
         try:
             self.adapter.save(self.path(name))
         except OSError as error:

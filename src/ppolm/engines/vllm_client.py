@@ -77,8 +77,6 @@ class VllmClient:
             self._call("/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(folder)}, self.timeout)
         except ServerFaultError as fault:
             said = str(fault)
-            if "already been loaded" in said:  # names are never used for other weights
-                return
             if "max_lora_rank" in said:
                 problem = f"has too small a --max-lora-rank for rank {rank}. Start it with {rank_to_serve(rank)}"
             elif "No adapter found" in said:

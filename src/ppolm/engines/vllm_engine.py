@@ -121,9 +121,9 @@ class VllmEngine:
     def close(self) -> None:
         """Unload what was loaded and delete the folder of versions."""
         atexit.unregister(self.close)
-        for server in self.pool.up:
-            for name in server.loaded:
-                with suppress(ServerFaultError, EngineError):
+        for server in self.pool.servers:  # also those out of use: without its folder an adapter would be a trap
+            with suppress(ServerFaultError, EngineError):
+                for name in server.loaded:
                     server.client.unload(name)
         self.versions.remove()
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ppolm.engines.vllm_client import ServerFaultError
 from ppolm.engines.vllm_messages import Job
-from ppolm.engines.vllm_server import MODES, Version, VllmServer
+from ppolm.engines.vllm_server import MODES, UNSEEN, Version, VllmServer
 from ppolm.errors import EngineError, PpolmError
 from ppolm.rollout.sampling import Sampled
 
@@ -152,11 +152,11 @@ class VllmPool:
                     server.down = str(error)
                     break
                 else:
-                    if before is not None and server.was_up and before != "not asked yet":
+                    if before not in (None, UNSEEN):
                         log.warning("Server %s is back.", server.url)
                     return
-            if before is None:
-                log.warning("Server %s %s. Its work goes to the others.", server.url, server.down)
+            if before in (None, UNSEEN):
+                log.warning("Server %s %s. The others do its work.", server.url, server.down)
 
         _at_once([lambda server=server: offer(server) for server in servers])  # type: ignore[misc]
 

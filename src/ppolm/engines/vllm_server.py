@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 LogprobsMode = Literal["raw", "processed"]
 """What a server's log-probabilities are: of the model's own softmax, or of what is sampled from after temperature,
 top-k and top-p."""
+UNSEEN = "has not been asked yet"
 MODES = {"raw": "raw_logprobs", "processed": "processed_logprobs"}
 
 
@@ -53,7 +54,7 @@ class VllmServer:
     def __init__(self, client: VllmClient, probe: Probe, model_name: str, adapters_needed: int) -> None:
         self.client, self.probe, self.model_name = client, probe, model_name
         self.adapters_needed = adapters_needed
-        self.down: str | None = "not asked yet"
+        self.down: str | None = UNSEEN
         self.was_up = False
         self.context = 0
         self.mode: LogprobsMode = "raw"
@@ -83,8 +84,8 @@ class VllmServer:
 
     def _swap(self, version: Version) -> None:
         for _ in range(2):  # loading once more is cheap, and losing a server is not
+            self.loaded.append(version.name)  # also if the answer is lost
             self.client.load(version.name, version.folder, version.rank)
-            self.loaded.append(version.name)
             now = Scored(version.expected, self.client.score(version.name, self.probe.texts))
             proof = self.proof = prove_swap(now, self._proven)
             if proof.problem is None:
