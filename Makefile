@@ -3,7 +3,7 @@ PYTHON ?= python3
 UV ?= $(shell command -v uv || ls .uv/bin/uv 2>/dev/null || echo $(PYTHON) -m uv)
 RUN = $(UV) run --frozen --no-sync
 
-.PHONY: demo studio setup sync check lint types test quick machines attack bench embedded example seeds pictures pin clean
+.PHONY: demo studio setup sync check lint types test test-vllm quick machines attack bench embedded example seeds pictures pin clean
 
 demo: setup  ## PPO on the embedded tiny model, in about two minutes; FLAGS="--seed 1 --steps 20 --reward gold --json"
 	@$(RUN) python main.py $(FLAGS)
@@ -36,6 +36,9 @@ test: setup
 
 quick: setup  ## a minute's worth of the tests, from every room
 	$(RUN) pytest -n auto --dist loadgroup -m "not slow"
+
+test-vllm: setup  ## the engine vllm against real vLLM servers on this CPU; installs them into .vllm, some gigabytes
+	$(RUN) python -m scripts.vllm_tests $(FLAGS)
 
 machines: setup  ## the tests as other machines would run them: other instructions and threads, a busy neighbour
 	$(RUN) python -m scripts.other_machines

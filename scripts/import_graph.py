@@ -16,7 +16,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent.parent / "src" / "ppolm"
 ROOMS = (
-    *("errors", "messages", "names", "state", "config", "measures", "ranks", "batches", "kernels"),
+    *("errors", "messages", "names", "state", "http_call", "config", "measures", "ranks", "batches", "kernels"),
     *("embedded", "data", "rollout"),
     *("base_setup", "models", "engines", "base_setup.model_setup", "token_attribution", "reward_kl", "advantage"),
     *("explain", "experience_buffer", "training", "feedback", "rewards", "storage", "supervised", "components"),

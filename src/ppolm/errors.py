@@ -21,6 +21,10 @@ class RewardError(PpolmError):
     """A reward that could not be computed or cannot be trusted."""
 
 
+class EngineError(PpolmError):
+    """A sampling engine or server that cannot be used, or of which none is left."""
+
+
 class FeedbackError(PpolmError):
     """A feedback store that cannot be opened, read or written."""
 

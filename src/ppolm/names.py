@@ -10,7 +10,8 @@ EMBEDDED = "embedded"
 SamplerKind = Literal["slots", "cache", "whole"]
 """How responses are sampled: in rows of a cache that is allocated once; in left-padded batches with the library's
 cache; or by processing the whole text again for every token, which works with any causal model."""
-EngineName = Literal["local", "mlx"]
-"""What responses are sampled with: the policy itself, or a copy of it in MLX. Built by ``engines.build_engine``."""
+EngineName = Literal["local", "mlx", "vllm"]
+"""What responses are sampled with: the policy itself, a copy of it in MLX, or vLLM servers. Built by
+``engines.build_engine``."""
 TABLE_META = b"ppolm"
 """The metadata key of a stored token table: its prompts, which responses ended, and notes."""

@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
+from ppolm import http_call
 from ppolm.config import PPOConfig
 from ppolm.config.secrets import expand, hide
 from ppolm.errors import ConfigError, FeedbackError, RewardError
 from ppolm.feedback.connection import store_url
 from ppolm.ppo_trainer import PPOTrainer
-from ppolm.rewards import http_call, http_reward
+from ppolm.rewards import http_reward
 from ppolm.rewards.http_reward import HTTPReward
 from ppolm.rewards.protocol import RewardCallError
 from tests.conftest import PROMPTS, ROOT

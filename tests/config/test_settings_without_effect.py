@@ -46,6 +46,12 @@ IDLE: dict[str, dict[str, Any]] = {
     "adaptive_kl": {"adaptive_kl": True, "kl_coef": 0.0},
     "kl_target": {"kl_target": 3.0},
     "kl_horizon": {"kl_horizon": 100},
+    "engine_url": {"engine_url": ("http://a:1",)},
+    "engine_folder": {"engine_folder": "shared"},
+    "engine_timeout": {"engine_timeout": 5.0},
+    "async_rollouts": {"async_rollouts": True},
+    "importance_cap": {"importance_cap": 3.0},
+    "importance_sequence_cap": {"importance_sequence_cap": 3.0},
 }
 ACTING: dict[str, dict[str, Any]] = {
     "a judge asks the reward model": {"reward": ("gold",), "judge": "model", "reward_model": ("rm",)},
@@ -55,6 +61,7 @@ ACTING: dict[str, dict[str, Any]] = {
     "a served judge": {"judge": "http://localhost:1/score", "reward_retries": 9},
     "people as judges": {"judge": "human", "feedback_store": "other.db", "human_timeout": 5.0},
     "a default that is used": {"on_reward_error": "default", "default_reward": -1.0},
+    "a server": {"engine": "vllm", "engine_url": ("http://a:1",), "engine_timeout": 5.0, "importance_cap": 3.0},
     "defaults, said aloud": {"kl_target": 6.0, "kl_horizon": 10_000, "eval_every": 0, "patience": None},
 }
 

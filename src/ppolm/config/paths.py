@@ -40,6 +40,8 @@ def _anchored_setting(name: str, value: Any, values: Mapping[str, Any], base: Pa
         return value if value.partition(":")[0] == EMBEDDED else _with_ending(value, base)
     if name in REWARDS:  # a module may have the same name as a folder, so only files count as paths
         return _with_ending(value, base) if value.rpartition(":")[0].endswith(".py") else value
+    if name == "engine_folder":  # it may not exist yet
+        return _path(value, base)
     asked = (*_several(values.get("reward")), values.get("judge"))
     if name == "feedback_store" and "human" in asked:  # it may not exist yet
         return _path(value, base)

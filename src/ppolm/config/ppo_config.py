@@ -146,10 +146,22 @@ class PPOConfig(ModelSettings):
     """Recompute the policy's log-probabilities the way the reference's are computed, or use the sampler's. auto: always
     recompute in bfloat16 and with another engine than local; otherwise only until the sampler agrees within 1e-4, and
     again if it stops agreeing."""
-    # May change: every engine draws with the same random numbers, so that only rounding differs, as between devices.
+    # May change: local and mlx draw with the same random numbers, vllm's are as good as others for what follows.
     engine: EngineName = setting("local", group="sampling", on_resume="may change")  # noqa: RUF009 (a Literal)
-    """What samples the responses: local, the policy itself; or mlx, a copy of it in mlx-lm, for Apple machines. The
-    same seed gives the same responses with both, up to rounding."""
+    """What samples the responses: local, the policy itself; mlx, a copy of it in mlx-lm, for Apple machines: the same
+    seed gives the same responses with both, up to rounding; or vllm, servers that are given its adapter."""
+    engine_url: tuple[str, ...] = setting((), group="sampling", on_resume="may change")
+    """Addresses of vLLM servers, such as http://host:8000; several share the work."""
+    engine_folder: str | None = setting(None, group="sampling", on_resume="may change")
+    """Folder that the servers can read under the same path, for the adapter's versions. None: engine in output_dir."""
+    engine_timeout: float = setting(600.0, group="sampling", above=0, on_resume="may change")
+    """Seconds for one request to a server. A server that does not answer is noticed sooner if it is not healthy."""
+    async_rollouts: bool = setting(False, group="sampling", on_resume="fixed")
+    """Sample the next step's responses on the servers while this one trains, from the weights before its update."""
+    importance_cap: float = setting(2.0, group="update", at_least=1, on_resume="fixed")
+    """Responses of vLLM servers: largest weight of a token in the policy loss, pi / mu with mu the server's."""
+    importance_sequence_cap: float | None = setting(None, group="update", above=1, on_resume="fixed")
+    """Responses of vLLM servers whose product of pi / mu is above this, or below 1/this, weigh nothing. None: off."""
 
     prompts: str | None = setting(None, group="data", on_resume="may change")
     """Training prompts: a .jsonl(.gz), .csv, .parquet or .txt file, or a dataset name; column prompt or messages."""

@@ -73,11 +73,7 @@ def check_ppo(config: PPOConfig) -> None:
             "kl_placement 'loss' with kl_estimator 'k1' would do nothing: the expected gradient of k1 is zero. "
             "Set kl_estimator to k2 or k3."
         )
-    if config.engine != "local" and config.recompute_logprobs == "never":
-        raise ConfigError(
-            f"recompute_logprobs 'never' trusts the sampler's log-probabilities, and engine {config.engine!r} computes "
-            "them with another library than the update uses. Set recompute_logprobs to auto or always."
-        )
+    _check_engine(config)
     _check_rewards(config)
     if config.run_name is not None and not is_plain_name(config.run_name):
         raise ConfigError(
@@ -93,6 +89,24 @@ def _check_addresses(config: PPOConfig) -> None:
             refuse_secret(name, str(value))
     if is_url(config.feedback_store):
         refuse_secret("feedback_store", config.feedback_store)
+
+
+def _check_engine(config: PPOConfig) -> None:
+    if config.engine != "local" and config.recompute_logprobs == "never":
+        raise ConfigError(
+            f"recompute_logprobs 'never' trusts the log-probabilities of the sampler, and engine {config.engine!r} "
+            "computes with another library than the update does. Set recompute_logprobs to auto or always."
+        )
+    if config.engine != "vllm":
+        return
+    if not config.engine_url:
+        raise ConfigError("engine is vllm, but there is no server. Set engine_url, such as http://127.0.0.1:8000.")
+    for url in config.engine_url:
+        if not url.startswith(("http://", "https://")):
+            raise ConfigError(f"engine_url is {brief(url)}, expected an address such as http://127.0.0.1:8000.")
+        refuse_secret("engine_url", url)
+    if len({url.rstrip("/") for url in config.engine_url}) < len(config.engine_url):
+        raise ConfigError(f"engine_url names the same server twice: {', '.join(config.engine_url)}.")
 
 
 def _check_rewards(config: PPOConfig) -> None:

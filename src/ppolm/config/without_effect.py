@@ -84,6 +84,18 @@ RULES: tuple[Rule, ...] = (
         "default_reward is used for failed scores only with on_reward_error: default. Set that, or leave it out.",
     ),
     (
+        (
+            "engine_url",
+            "engine_folder",
+            "engine_timeout",
+            "async_rollouts",
+            "importance_cap",
+            "importance_sequence_cap",
+        ),
+        lambda values: values["engine"] != "vllm",
+        "{name} is for responses of servers, but engine is not vllm. Set engine: vllm, or leave {name} out.",
+    ),
+    (
         ("adaptive_kl",),
         lambda values: not values["kl_coef"],
         "adaptive_kl multiplies kl_coef, and a multiple of 0 is always 0. Set kl_coef to a first value above 0, or "

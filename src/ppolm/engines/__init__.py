@@ -1,1 +1,1 @@
-"""What responses are sampled with: the policy itself, or another library that runs a copy of it."""
+"""What responses are sampled with: the policy itself, another library that runs a copy of it, or servers."""

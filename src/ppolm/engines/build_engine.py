@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from pathlib import Path
 
 from ppolm.config import PPOConfig
 from ppolm.errors import ConfigError
 from ppolm.messages import reason
 from ppolm.models import PolicyModel
-from ppolm.rollout.generator import Engine
+from ppolm.rollout.ahead_generator import AheadGenerator
+from ppolm.rollout.generator import Engine, Generator
+from ppolm.rollout.sampling import Sampled, Sampling
 
 
 def build_engine(config: PPOConfig, policy: PolicyModel) -> Engine:
@@ -20,7 +23,20 @@ def build_engine(config: PPOConfig, policy: PolicyModel) -> Engine:
         except ImportError as error:  # such as MLX without a build for this machine
             raise _not_installed(reason(error)) from error
         return MLXEngine(policy)
+    if config.engine == "vllm":
+        return _build_vllm(config, policy)
     return policy
+
+
+def build_generator(config: PPOConfig, policy: PolicyModel) -> Generator:
+    """The generator of a training: with its engine, and with ``async_rollouts`` one rollout ahead."""
+    from ppolm.engines.vllm_engine import VllmEngine
+
+    engine, setup = build_engine(config, policy), policy.setup
+    options = (Sampling.of(config), config.seed, config.samples_per_prompt)
+    if config.async_rollouts and isinstance(engine, VllmEngine):
+        return AheadGenerator(engine, setup, *options)
+    return Generator(engine, setup, *options, setup.ranks)
 
 
 def check_engine(config: PPOConfig) -> None:
@@ -29,6 +45,33 @@ def check_engine(config: PPOConfig) -> None:
         missing = [name for name in ("mlx", "mlx_lm") if find_spec(name) is None]
         if missing:
             raise _not_installed(f"there is no {' and no '.join(missing)}")
+
+
+def _build_vllm(config: PPOConfig, policy: PolicyModel) -> Engine:
+    """The servers' engine. Of several processes the first one has it, and samples for all of them."""
+    from ppolm.engines.vllm_engine import VllmEngine
+
+    folder = config.engine_folder or str(Path(config.output_dir) / "engine")
+    ranks, made = policy.setup.ranks, list[VllmEngine]()
+    if ranks.shares and config.async_rollouts:
+        raise ConfigError("async_rollouts works in one process so far. Leave it out, or start without torchrun.")
+
+    def build() -> None:
+        given = {"timeout": config.engine_timeout, "ahead": config.async_rollouts}
+        made.append(VllmEngine(policy, config.engine_url, folder, **given))  # type: ignore[arg-type]
+
+    ranks.do_once(build)
+    return made[0] if made else FirstProcessAsks()
+
+
+class FirstProcessAsks:
+    """Stands for the servers in every process of a job but the first."""
+
+    asked_once = True
+
+    def generate(self, *_: object) -> list[Sampled]:
+        """Never called."""
+        raise AssertionError("only the first process samples on servers")
 
 
 def _not_installed(why: str) -> ConfigError:

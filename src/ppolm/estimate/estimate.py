@@ -53,7 +53,7 @@ class RunEstimate:
         config, shape, memory, work = self.config, self.shape, self.memory, self.work
         below, again = memory.trunk > 0, "; blocks recomputed" if memory.recomputes else ""
         stored = f"{str(self.dtype)[6:]}, blocks in 4 bits" if config.base_bits else str(self.dtype)[6:]
-        copies = "" if config.engine == "local" else f", and a copy in engine {config.engine}"
+        copies = ", and a copy in engine mlx" if config.engine == "mlx" else ""
         parts = [
             ("program", memory.program, "Python, torch and libraries"),
             ("base", memory.base, f"{shape.parameters / 1e6:,.1f} M parameters in {stored}{copies}"),

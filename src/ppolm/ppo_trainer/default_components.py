@@ -11,7 +11,7 @@ from ppolm.advantage.advantage_comp import Advantages, Returns, TDErrors
 from ppolm.base_setup.model_setup import Models
 from ppolm.components import KLCoefficient
 from ppolm.config import PPOConfig
-from ppolm.engines.build_engine import build_engine
+from ppolm.engines.build_engine import build_generator
 from ppolm.experience_buffer import ExperienceBuffer
 from ppolm.ppo_trainer.model_trainer import ModelTrainer
 from ppolm.ppo_trainer.reward_computer import RewardComputer
@@ -21,7 +21,6 @@ from ppolm.reward_kl.kl_controller import KLController
 from ppolm.rewards.build import build_reward, build_rewards
 from ppolm.rewards.occasion import Occasion
 from ppolm.rollout.generator import Generator
-from ppolm.rollout.sampling import Sampling
 from ppolm.token_attribution.token_attribution import TokenAttributor
 
 log = logging.getLogger(__name__)
@@ -40,9 +39,7 @@ class DefaultComponents:
 
     def generator(self) -> Generator:
         """Samples from the policy, with the configured engine."""
-        config, models = self.config, self.models
-        setup, engine = models.setup, build_engine(config, models.policy)
-        return Generator(engine, setup, Sampling.of(config), config.seed, config.samples_per_prompt, setup.ranks)
+        return build_generator(self.config, self.models.policy)
 
     def attributor(self) -> TokenAttributor:
         """Scores responses with policy and reference."""

@@ -121,6 +121,8 @@ class ModelTrainer:
             old, ref, advantage = _columns(pairs, batch, "logprob_policy", "logprob_ref", "advantage")
             ratio = policy_ratio(new, old)
             terms = ppo_clip_loss(ratio, advantage, config.clip_epsilon, clip_high, config.dual_clip)
+            if "importance_weight" in pairs.columns:  # sampled elsewhere
+                terms = terms * _columns(pairs, batch, "importance_weight")[0]
             if self.kl.loss_coef:
                 terms = terms + self.kl.loss_coef * estimate_kl(new, ref, config.kl_estimator)
             if config.entropy_coef:

@@ -90,7 +90,9 @@ class PPOTrainer:
         # compared with None, because an empty buffer is falsy.
         self.generator = cast(Generator, made.generator() if generator is None else generator)
         self.attributor = cast(TokenAttributor, made.attributor() if attributor is None else attributor)
-        self.sequence_generator = SequenceGenerator(self.generator, self.attributor)
+        elsewhere = config.engine == "vllm"  # sampled by another program, perhaps from older weights
+        caps = (config.importance_cap, config.importance_sequence_cap) if elsewhere else (None, None)
+        self.sequence_generator = SequenceGenerator(self.generator, self.attributor, *caps)
         if kl is None and isinstance(model_trainer, ModelTrainer):
             kl = model_trainer.kl  # rewards and loss share one coefficient
         self.kl = cast(KLController, made.kl() if kl is None else kl)

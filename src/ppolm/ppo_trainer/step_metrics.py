@@ -13,6 +13,7 @@ from ppolm.evaluation.table_metrics import table_metrics
 from ppolm.reward_kl.reward_adjuster import Score
 from ppolm.rewards.protocol import reward_components
 from ppolm.token_attribution import SAPairs
+from ppolm.training.importance_weight import effective_share
 from ppolm.training.mean_loss import MeanLoss
 
 
@@ -21,6 +22,19 @@ def sampler_mismatch(attributor: Attributor, pairs: SAPairs, policy_loss: MeanLo
     if attributor.recomputes:
         return float((pairs.column("logprob_sampler") - pairs.column("logprob_policy")).abs().max())
     return policy_loss.metrics.get("first_mismatch", math.nan)
+
+
+def importance_metrics(pairs: SAPairs) -> dict[str, float]:
+    """Mean, largest value (before the cap) and effective share of the importance weights; none without them."""
+    if "importance_weight" not in pairs.columns:
+        return {}
+    weights = pairs.column("importance_weight")
+    log_ratio = pairs.column("logprob_policy") - pairs.column("logprob_sampler")
+    return {
+        "importance_mean": float(weights.double().mean()),
+        "importance_max": float(log_ratio.max().exp()),
+        "importance_ess": effective_share(weights),
+    }
 
 
 def step_metrics(
@@ -39,7 +53,8 @@ def step_metrics(
         "buffer_tokens": len(trainer.buffer),
         "evicted_tokens": trainer.buffer.evicted_tokens,
     }
-    return metrics | reward_components(rewards)
+    engine_metrics = getattr(trainer.generator, "metrics", dict)  # a replaced generator need not have any
+    return metrics | importance_metrics(pairs) | engine_metrics() | reward_components(rewards)
 
 
 class Stopwatch:

@@ -13,8 +13,8 @@ from typing import Any
 
 from ppolm.config.secrets import expand, hide
 from ppolm.errors import ConfigError, RewardError
+from ppolm.http_call import TooLargeError, call, without_login
 from ppolm.messages import brief, reason
-from ppolm.rewards.http_call import TooLargeError, post, without_login
 from ppolm.rewards.protocol import RewardCallError
 
 BACK_OFF = 0.5
@@ -53,7 +53,7 @@ class HTTPReward:
             if attempt:
                 time.sleep(BACK_OFF * 2 ** (attempt - 1))
             try:
-                return self._scores(post(expand(self.url), data, self._headers(), self.timeout))
+                return self._scores(call(expand(self.url), data, self._headers(), self.timeout))
             except TooLargeError as error:
                 problem = f"answered with more than {error}: scores are small. It was not read to its end"
                 break

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -24,6 +24,14 @@ class Engine(Protocol):
 
     def generate(self, prompts: Sequence[Sequence[int]], sampling: Sampling, uniforms: Tensor) -> list[Sampled]:
         """One response per prompt; ``uniforms`` [prompts, max_new_tokens] are the random numbers to use."""
+
+
+@runtime_checkable
+class MeasuredEngine(Protocol):
+    """An engine that has something to say about itself at every step."""
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers by name."""
 
 
 class PromptLimits(Protocol):
@@ -75,6 +83,8 @@ class Generator:
         """A response per prompt. Several processes sample their shares; every response has its own random numbers."""
         if not self.ranks.shares:
             return self.engine.generate(prompts, self.sampling, uniforms)
+        if getattr(self.engine, "asked_once", False):  # servers, which share the work themselves
+            return self.ranks.once(lambda: self.engine.generate(prompts, self.sampling, uniforms))
         longest = self.sampling.max_new_tokens
         keys = [repr(prompt).encode() for prompt in prompts]
         owners = deal([len(prompt) + longest for prompt in prompts], keys, self.ranks.size)
@@ -87,6 +97,10 @@ class Generator:
         """The same engine and settings with its own random numbers and one response per prompt, for evaluations."""
         sampling = dataclasses.replace(self.sampling, greedy=greedy)
         return Generator(self.engine, self, sampling, seed, ranks=self.ranks)
+
+    def metrics(self) -> dict[str, float]:
+        """What the engine says about itself."""
+        return self.engine.metrics() if isinstance(self.engine, MeasuredEngine) else {}
 
     def state_dict(self) -> State:
         """The state of the random number generator."""

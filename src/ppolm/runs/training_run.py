@@ -15,7 +15,7 @@ from ppolm.components import Trainer
 from ppolm.config import PPOConfig
 from ppolm.config.without_effect import defaults, without_idle
 from ppolm.embedded import reward_path
-from ppolm.errors import ConfigError, RunFolderError, TrainingDivergedError
+from ppolm.errors import ConfigError, EngineError, RunFolderError, TrainingDivergedError
 from ppolm.evaluation.evaluator import Evaluator
 from ppolm.evaluation.measurement import Measurement
 from ppolm.evaluation.verdict import Convergence, judge, judge_run
@@ -39,6 +39,9 @@ from ppolm.storage.refuse_changes import refuse_changes
 from ppolm.storage.stop_signals import AT_ONCE, Stopped, stopping_of
 
 log = logging.getLogger(__name__)
+LEAST_SHARE = 0.5
+"""Effective share of the tokens below which responses from elsewhere are not the policy's; also how far the mean of
+their importance weights may be from 1."""
 
 
 def run_path(config: PPOConfig) -> Path:
@@ -183,6 +186,10 @@ class TrainingRun:
                 last = f"The last good checkpoint is {self.folder.checkpoints()[-1]}."
                 advice = "Start a new run with a lower learning_rate or a higher kl_coef."
                 raise TrainingDivergedError(f"{error} {last} {advice}") from error
+            except EngineError:
+                if self.saved != self._progress:
+                    self._save_checkpoint()  # nothing that was trained is lost
+                raise
             except Stopped as stop:
                 self.stopping.shield()
                 self._end_early(stop.number)
@@ -259,6 +266,10 @@ class TrainingRun:
         metrics["epoch"] = self.schedule.epoch(step - 1)
         if metrics["num_responses"] > 1 and metrics["reward_std"] == 0:
             log.warning("all responses of step %d have the same reward: there is nothing to learn from them", step)
+        share, mean = metrics.get("importance_ess", 1.0), metrics.get("importance_mean", 1.0)
+        if share < LEAST_SHARE or abs(mean - 1) > LEAST_SHARE:  # of the policy's own responses both are 1
+            said = "step %d: the servers sample from something else than the policy (importance_ess %.2g, mean %.2g)"
+            log.warning(said, step, share, mean)
         self.metrics.append(metrics)
         self.folder.log_metrics(metrics)
         samples = sample_rows(results["generated_texts"], results["rewards"])
@@ -274,13 +285,23 @@ class TrainingRun:
         before = Snapshot(trainer)
         try:
             with self.stopping.interruptible(AT_ONCE):
+                self._announce_next()
                 return trainer.ppo_step(self.schedule.batch(trainer.step))
+        except EngineError:  # the servers are gone, the step can be taken again when they are back
+            before.restore(trainer)
+            raise
         except BaseException:
             self.stopping.shield()
             if self.stopping.count >= AT_ONCE:  # interrupted code may raise an error of its own
                 before.restore(trainer)
                 self.stopping.check(AT_ONCE)
             raise
+
+    def _announce_next(self) -> None:
+        """Tell a generator that samples ahead which prompts the step after this one will have."""
+        expect, after = getattr(self.trainer.generator, "expect", None), self.trainer.step + 1
+        if expect is not None:
+            expect(self.schedule.batch(after) if after < self.schedule.total_steps else None)
 
     def _measure(self) -> Measurement:
         """An evaluation. The first signal interrupts it, since it changes no state and a resume repeats it."""

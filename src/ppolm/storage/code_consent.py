@@ -61,6 +61,8 @@ def code_of(config: ModelSettings, rewards: bool = True) -> list[Code]:
     found = []
     if config.trust_remote_code and config.model_name != EMBEDDED:
         found.append(Code(f"the Python code of model {config.model_name}", config.model_name, "--trust-remote-code"))
+    if isinstance(config, PPOConfig) and config.engine == "vllm":
+        found += [Code(f"prompts sent to {url}", url, "--engine-url") for url in config.engine_url]
     if not rewards or not isinstance(config, PPOConfig):
         return found
     named = [*(("--reward", name) for name in config.reward), ("--judge", config.judge)]

@@ -1,4 +1,4 @@
-"""A bounded POST request: a deadline for the whole call, a size limit on the response, and no redirects."""
+"""A bounded HTTP request: a deadline for the whole call, a size limit on the response, and no redirects."""
 
 from __future__ import annotations
 
@@ -59,8 +59,10 @@ class _Watched(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
                 connection.sock.shutdown(socket.SHUT_RDWR)
 
 
-def post(url: str, data: bytes, headers: Mapping[str, str], seconds: float) -> bytes:
+def call(url: str, data: bytes | None, headers: Mapping[str, str], seconds: float) -> bytes:
     """The complete response body within ``seconds``; raises TimeoutError, TooLargeError or what urllib raises.
+
+    With ``data`` it is a POST request, without a GET.
 
     A socket's time-out restarts with every byte, and name resolution has none. So the call runs in its own thread,
     and the caller stops waiting for it at the deadline.
@@ -71,7 +73,7 @@ def post(url: str, data: bytes, headers: Mapping[str, str], seconds: float) -> b
     opener = urllib.request.build_opener(_NoRedirect, handler)
     until = time.monotonic() + seconds
 
-    def call() -> None:
+    def work() -> None:
         try:
             with opener.open(request, timeout=max(0.001, until - time.monotonic())) as answer:
                 found.body = _read(answer, until)
@@ -80,7 +82,7 @@ def post(url: str, data: bytes, headers: Mapping[str, str], seconds: float) -> b
         finally:
             found.done.set()
 
-    threading.Thread(target=call, daemon=True, name="HTTP reward").start()
+    threading.Thread(target=work, daemon=True, name="HTTP call").start()
     try:
         in_time = found.done.wait(min(seconds, threading.TIMEOUT_MAX))
     finally:

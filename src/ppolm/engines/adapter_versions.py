@@ -1,0 +1,91 @@
+"""The policy's adapter as a series of folders that servers read: a new name for every version."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ppolm.errors import EngineError
+from ppolm.messages import reason
+
+SERVED = 2
+"""Versions that stay in the servers: requests may still use the one before the newest."""
+KEPT = SERVED + 1
+"""Versions that stay on disk: a server may read a folder again until it is told to unload it."""
+
+
+class Adapter(Protocol):
+    """What a version is made of."""
+
+    def parameters(self) -> Mapping[str, Tensor]:
+        """The weights by name."""
+
+    def save(self, folder: str | Path) -> None:
+        """Write them as a PEFT folder."""
+
+
+class AdapterVersions:
+    """Writes a version whenever the weights have changed.
+
+    A name is never used again, by no run: a server that is given other weights under a known name may answer from what
+    it cached for the old ones, and one that is asked for a name whose folder is gone ends itself. So it has a number,
+    and a few random letters.
+    """
+
+    def __init__(self, adapter: Adapter, parent: str | Path) -> None:
+        self.adapter = adapter
+        try:
+            Path(parent).mkdir(parents=True, exist_ok=True)
+            self.folder = Path(tempfile.mkdtemp(prefix="policy-", dir=Path(parent).absolute()))
+            self.folder.chmod(0o755)  # servers may run as somebody else
+        except OSError as error:
+            raise EngineError(f"engine_folder {parent} cannot be written: {reason(error)}.") from error
+        self.kept: list[str] = []
+        """Names of the versions on disk, the newest last."""
+        self._digest, self._count, self._letters = "", 0, secrets.token_hex(4)
+
+    @property
+    def served(self) -> list[str]:
+        """The versions that servers should have, the newest last."""
+        return self.kept[-SERVED:]
+
+    def path(self, name: str) -> Path:
+        """The folder of a version."""
+        return self.folder / name
+
+    def update(self) -> bool:
+        """Write a new version if the weights changed since the newest; returns whether they did."""
+        digest = digest_of(self.adapter.parameters())
+        if digest == self._digest:
+            return False
+        name = f"policy-{self._count + 1:06d}-{self._letters}"
+        try:
+            self.adapter.save(self.path(name))
+        except OSError as error:
+            raise EngineError(f"The adapter cannot be written to {self.path(name)}: {reason(error)}.") from error
+        self._digest, self._count = digest, self._count + 1
+        self.kept.append(name)
+        while len(self.kept) > KEPT:
+            shutil.rmtree(self.path(self.kept.pop(0)), ignore_errors=True)
+        return True
+
+    def remove(self) -> None:
+        """Delete all versions."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def digest_of(parameters: Mapping[str, Tensor]) -> str:
+    """A digest of names and weights."""
+    found = hashlib.blake2b(digest_size=16)
+    for name, value in parameters.items():
+        found.update(name.encode())
+        found.update(value.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()

@@ -1,0 +1,157 @@
+"""The engine ``vllm``: responses are sampled by servers, from the adapter that is trained here."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+
+import torch
+from torch import Tensor
+
+from ppolm.batches.sequences import TokenSequences
+from ppolm.engines.adapter_versions import AdapterVersions
+from ppolm.engines.served_adapter import largest_rank, refuse_unserved
+from ppolm.engines.swap_proof import probe_ids
+from ppolm.engines.vllm_client import ServerFaultError, VllmClient
+from ppolm.engines.vllm_messages import jobs_of
+from ppolm.engines.vllm_pool import Patience, VllmPool
+from ppolm.engines.vllm_server import LogprobsMode, Probe, Version, VllmServer
+from ppolm.errors import EngineError
+from ppolm.models import PolicyModel
+from ppolm.models.language_model import LanguageModel
+from ppolm.rollout.sampling import Sampled, Sampling
+
+log = logging.getLogger(__name__)
+SCORED_TOKENS = 4096
+"""Tokens per forward pass when we score the probe or responses."""
+
+
+class VllmEngine:
+    """Brings the policy's adapter to the servers when it has changed, and samples there."""
+
+    asked_once = True
+    """Of several processes one samples for all: the work is done by the servers."""
+
+    def __init__(
+        self,
+        policy: PolicyModel,
+        urls: Sequence[str],
+        folder: str,
+        timeout: float = 600.0,
+        patience: Patience | None = None,
+        ahead: bool = False,
+    ) -> None:
+        """``ahead``: whether the next rollout is sampled while one trains, which needs room for one more adapter."""
+        self.policy, setup = policy, policy.setup
+        lora = policy.adapters.lora_config("policy")
+        refuse_unserved(lora, policy.parameters())
+        self.rank = largest_rank(lora)
+        vocabulary = int(setup.text_config.vocab_size)
+        self.texts = probe_ids(vocabulary, setup.context_length or 10**9)
+        probe = Probe(self.texts, self._score(LanguageModel(policy.adapters, None)))
+        clients = [VllmClient(url, vocabulary, timeout) for url in urls]
+        needed = 3 if ahead else 2
+        self.pool = VllmPool([VllmServer(client, probe, setup.name, needed) for client in clients], patience)
+        self.versions = AdapterVersions(policy, folder)
+        self._version: Version | None = None
+        self._said = False
+        atexit.register(self.close)
+        self.publish()  # a server that cannot be used is reported before anything else is done
+
+    def generate(self, prompts: Sequence[Sequence[int]], sampling: Sampling, uniforms: Tensor) -> list[Sampled]:
+        """One response per prompt, sampled from the policy as it is now; ``uniforms`` decide the seeds."""
+        version = self.publish()
+        sampled = self.sample(version, prompts, sampling, uniforms)
+        if logprobs_fit(self.mode, sampling):
+            return sampled
+        if not self._said:
+            log.warning(
+                "The servers report %s log-probabilities, which are not those of the policy at temperature %g: they "
+                "are recomputed here, and importance weights are all 1. docs/engines-vllm.md says when they fit.",
+                *(self.mode, sampling.temperature),
+            )
+            self._said = True
+        return self._recomputed(prompts, sampled, sampling.temperature)
+
+    def publish(self) -> Version:
+        """Bring the adapter to every server, if it has changed, and to those that have come back."""
+        if self.versions.update() or self._version is None:
+            served = self.versions.served
+            folder = self.versions.path(served[-1])
+            self._version = Version(served[-1], folder, self.rank, self._score(self.policy), served[0])
+        self.pool.take(self._version)
+        return self._version
+
+    def sample(
+        self, version: Version, prompts: Sequence[Sequence[int]], sampling: Sampling, uniforms: Tensor
+    ) -> list[Sampled]:
+        """One response per prompt from a published version, with the servers' log-probabilities. Uses no model."""
+        context = min(server.context for server in self.pool.servers if server.was_up)
+        longest = max(map(len, prompts)) + sampling.max_new_tokens
+        if longest > context:  # a server would cut the response short without a word
+            raise EngineError(
+                f"A prompt with its response may take {longest} tokens, and the servers have a context of {context}. "
+                f"Start them with --max-model-len {longest} or more, or lower max_new_tokens."
+            )
+        jobs = jobs_of(prompts, sampling, uniforms, self.policy.setup.tokenizer.eos_ids)
+        return [one for samples in self.pool.sample(version, jobs) for one in samples]
+
+    def refuse_ahead(self, sampling: Sampling) -> None:
+        """Raise if the servers' log-probabilities are not ours: the weights that sampled could not be asked later."""
+        if not logprobs_fit(self.mode, sampling):
+            raise EngineError(
+                f"async_rollouts needs log-probabilities of the sampled weights, and the servers report {self.mode} "
+                f"ones, which are others at temperature {sampling.temperature:g}, top_k {sampling.top_k} and top_p "
+                f"{sampling.top_p:g}. Set temperature: 1 (raw), or top_k: 0 and top_p: 1 (processed)."
+            )
+
+    @property
+    def mode(self) -> LogprobsMode:
+        """Which log-probabilities the servers report."""
+        return self.pool.servers[0].mode if not self.pool.up else self.pool.up[0].mode
+
+    def metrics(self) -> dict[str, float]:
+        """Servers in use, requests moved so far, and the worst mismatch of the last proofs."""
+        proofs = [server.proof for server in self.pool.up if server.proof is not None]
+        return {
+            "engine_servers": len(self.pool.up),
+            "engine_moved": self.pool.moved,
+            "engine_mismatch": max((proof.mismatch for proof in proofs), default=0.0),
+        }
+
+    def close(self) -> None:
+        """Unload what was loaded and delete the folder of versions."""
+        atexit.unregister(self.close)
+        for server in self.pool.servers:  # also those out of use: without its folder an adapter would be a trap
+            with suppress(ServerFaultError, EngineError):
+                for name in server.loaded:
+                    server.client.unload(name)
+        self.versions.remove()
+
+    def _score(self, model: LanguageModel) -> Tensor:
+        """Our log-probabilities of the probe."""
+        texts = [torch.tensor(ids) for ids in self.texts]
+        sequences = TokenSequences([ids[:1] for ids in texts], [ids[1:] for ids in texts])
+        return model.logprobs(sequences, 1.0, SCORED_TOKENS).double()
+
+    def _recomputed(
+        self, prompts: Sequence[Sequence[int]], sampled: Sequence[Sampled], temperature: float
+    ) -> list[Sampled]:
+        contexts = [torch.tensor(list(prompt)) for prompt in prompts]
+        actions = [torch.tensor(one.token_ids) for one in sampled]
+        found = self.policy.logprobs(TokenSequences(contexts, actions), temperature, SCORED_TOKENS)
+        rows = found.split([len(one.token_ids) for one in sampled])
+        return [Sampled(one.token_ids, row.tolist(), one.ended) for one, row in zip(sampled, rows, strict=True)]
+
+
+def logprobs_fit(mode: LogprobsMode, sampling: Sampling) -> bool:
+    """Whether a server's log-probabilities are ours: of the softmax at the temperature, without top-k and top-p.
+
+    Raw ones are at temperature 1. Processed ones are at the temperature, but among what top-k and top-p leave; a greedy
+    sample has neither temperature nor limits.
+    """
+    if mode == "raw" or sampling.greedy:
+        return sampling.temperature == 1
+    return sampling.top_k == 0 and sampling.top_p == 1

@@ -1,0 +1,144 @@
+"""Responses for the next step, sampled elsewhere while this one trains, with one step of staleness."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from ppolm.data.prompts import Prompt, as_prompts
+from ppolm.rollout.generated_text import GeneratedText
+from ppolm.rollout.generator import Engine, Generator, PromptLimits
+from ppolm.rollout.sampling import Sampled, Sampling
+from ppolm.state import State
+
+
+class AheadEngine(Engine, Protocol):
+    """An engine that can sample from weights that have been handed to it, while others are trained."""
+
+    def publish(self) -> Any:
+        """Hand the weights of now to the engine; returns what names them."""
+
+    def sample(
+        self, version: Any, prompts: Sequence[Sequence[int]], sampling: Sampling, uniforms: Tensor
+    ) -> list[Sampled]:
+        """Like ``generate``, from published weights, and from any thread."""
+
+    def refuse_ahead(self, sampling: Sampling) -> None:
+        """Raise if the log-probabilities of such a rollout could not be known."""
+
+
+class AheadGenerator(Generator):
+    """A generator that is told which prompts come next and samples them as soon as it has answered the present ones.
+
+    Random numbers are drawn in the order of the steps, as without it. A checkpoint waits for the rollout under way and
+    contains it: the weights that sampled it are gone by then.
+    """
+
+    def __init__(
+        self, engine: AheadEngine, setup: PromptLimits, sampling: Sampling, seed: int = 0, samples_per_prompt: int = 1
+    ) -> None:
+        super().__init__(engine, setup, sampling, seed, samples_per_prompt)
+        engine.refuse_ahead(sampling)
+        self.ahead_engine = engine
+        self.staleness = 0
+        """Steps by which the weights that sampled the last rollout were behind."""
+        self._next: list[Prompt] | None = None
+        self._rollout: _Rollout | None = None
+
+    def expect(self, prompts: Sequence[Any] | None) -> None:
+        """The prompts of the call after the next one; None if there is none."""
+        self._next = None if prompts is None else as_prompts(prompts)
+
+    def generate(self, prompts: Sequence[Any]) -> tuple[list[GeneratedText], list[Tensor]]:
+        """The rollout that was sampled ahead, if it is of these prompts; then begin with the expected ones."""
+        checked = as_prompts(prompts)
+        owned = self._owned(checked)
+        ready, self._rollout = self._rollout, None
+        if ready is not None and ready.prompts == owned:
+            made, self.staleness = self._texts(checked, owned, ready.result()), 1
+        else:
+            made, self.staleness = super().generate(prompts), 0
+        if self._next is not None:
+            self._rollout = self._begin(self._owned(self._next))
+            self._next = None
+        return made
+
+    def metrics(self) -> dict[str, float]:
+        """What the engine says about itself, and the staleness of the last rollout."""
+        return {**super().metrics(), "staleness": self.staleness}
+
+    def state_dict(self) -> State:
+        """The random numbers, and the rollout ahead; if that failed, the state from before it was begun."""
+        if self._rollout is None:
+            return {**super().state_dict(), "ahead": None}
+        try:
+            sampled = self._rollout.result()
+        except Exception:  # raised again when the rollout is asked for
+            return {"random": self._rollout.random, "ahead": None}
+        rows = [{"token_ids": one.token_ids, "logprobs": one.logprobs, "ended": one.ended} for one in sampled]
+        return {**super().state_dict(), "ahead": {"prompts": self._rollout.prompts, "responses": rows}}
+
+    def load_state_dict(self, state: State) -> None:
+        """Resume with the next random number, and with the rollout that was sampled ahead."""
+        super().load_state_dict(state)
+        ahead, self._rollout, self._next = state.get("ahead"), None, None
+        if ahead is not None:
+            found = [Sampled(row["token_ids"], row["logprobs"], bool(row["ended"])) for row in ahead["responses"]]
+            self._rollout = _Rollout([list(ids) for ids in ahead["prompts"]], self.random.get_state())
+            self._rollout.found = found
+
+    def _owned(self, prompts: Sequence[Prompt]) -> list[list[int]]:
+        """The ids of the prompt of every response."""
+        encoded = [self.encode(prompt, i) for i, prompt in enumerate(prompts)]
+        return [ids for ids in encoded for _ in range(self.samples_per_prompt)]
+
+    def _texts(
+        self, prompts: Sequence[Prompt], owned: Sequence[list[int]], sampled: Sequence[Sampled]
+    ) -> tuple[list[GeneratedText], list[Tensor]]:
+        owners = [i for i in range(len(prompts)) for _ in range(self.samples_per_prompt)]
+        texts = [
+            GeneratedText(self.tokenizer, prompts[i], i, ids, one.token_ids, one.ended)
+            for i, ids, one in zip(owners, owned, sampled, strict=True)
+        ]
+        return texts, [torch.tensor(one.logprobs) for one in sampled]
+
+    def _begin(self, owned: list[list[int]]) -> _Rollout:
+        begun = _Rollout(owned, self.random.get_state())
+        shape = (len(owned), self.sampling.max_new_tokens)
+        uniforms = torch.rand(*shape, generator=self.random, dtype=torch.float64)
+        version = self.ahead_engine.publish()  # before the update changes the weights
+        begun.start(lambda: self.ahead_engine.sample(version, owned, self.sampling, uniforms))
+        return begun
+
+
+class _Rollout:
+    """A rollout under way in a thread of its own, or finished."""
+
+    def __init__(self, prompts: list[list[int]], random: Tensor) -> None:
+        self.prompts, self.random = prompts, random
+        self.found: list[Sampled] | None = None
+        self._error: Exception | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self, sample: Any) -> None:
+        def work() -> None:
+            try:
+                self.found = sample()
+            except Exception as error:  # raised where the result is asked for
+                self._error = error
+
+        self._thread = threading.Thread(target=work, daemon=True, name="rollout ahead")
+        self._thread.start()
+
+    def result(self) -> list[Sampled]:
+        """What was sampled, once it is there; raises what went wrong."""
+        if self._thread is not None:
+            self._thread.join()
+        if self._error is not None:
+            raise self._error
+        assert self.found is not None
+        return self.found

@@ -1,0 +1,56 @@
+"""Two small servers, and an engine that samples from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ppolm.base_setup.model_setup import Models, setup_models
+from ppolm.config import PPOConfig
+from ppolm.engines.vllm_engine import VllmEngine
+from ppolm.engines.vllm_pool import Patience
+from tests.engines.small_server import SmallServer
+
+QUICK = Patience(back_off=0.01, look=0.2, alone=0.5)
+Train = Callable[..., None]
+
+
+@pytest.fixture
+def servers(make_config: Callable[..., PPOConfig], monkeypatch: pytest.MonkeyPatch) -> Iterator[list[SmallServer]]:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setattr("ppolm.engines.vllm_client.SHORT", 1.0)
+    started = [SmallServer(setup_models(make_config())) for _ in range(2)]
+    yield started
+    for server in started:
+        server.stop()
+
+
+@pytest.fixture
+def make_engine(models: Models, servers: list[SmallServer], tmp_path: Path) -> Iterator[Callable[..., VllmEngine]]:
+    made: list[VllmEngine] = []
+
+    def make(*chosen: SmallServer, patience: Patience = QUICK, **options: Any) -> VllmEngine:
+        urls = [server.url for server in chosen or servers]
+        made.append(VllmEngine(models.policy, urls, str(tmp_path / "adapters"), patience=patience, **options))
+        return made[-1]
+
+    yield make
+    for engine in made:
+        engine.close()
+
+
+@pytest.fixture
+def train(models: Models) -> Train:
+    """Changes the policy a little, as a step would."""
+    random = torch.Generator().manual_seed(0)
+
+    def change(scale: float = 1e-2) -> None:
+        with torch.no_grad():
+            for value in models.policy.parameters().values():
+                value.add_(scale * torch.randn(value.shape, generator=random))
+
+    return change

@@ -1,0 +1,65 @@
+"""Real vLLM servers on this machine's CPU, in an environment of their own: `make test-vllm` makes it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+import urllib.request
+from pathlib import Path
+
+from ppolm.embedded import MODEL
+
+PYTHON = os.environ.get("PPOLM_VLLM_PYTHON", "")
+"""The interpreter of that environment; empty if there is none."""
+STARTS_WITHIN = 300.0
+
+
+class RealServer:
+    """A vLLM server of the embedded model on a free port; ``start`` returns at once, ``wait`` when it answers."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.log, self.options = folder / f"vllm-{self.port}.log", options
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> RealServer:
+        command = [PYTHON, "-m", "vllm.entrypoints.openai.api_server", "--model", str(MODEL)]
+        command += ["--served-model-name", "base", "--host", "127.0.0.1", "--port", str(self.port)]
+        command += ["--dtype", "float32", "--enforce-eager", "--max-model-len", "256", "--enable-lora"]
+        command += ["--max-lora-rank", "8", "--max-loras", "3", "--no-enable-chunked-prefill", *self.options]
+        ours = {"PYTHONPATH", "OMP_NUM_THREADS"}
+        environment = {key: value for key, value in os.environ.items() if key not in ours}
+        environment |= {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
+        environment |= {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                command, stdout=log, stderr=subprocess.STDOUT, env=environment, start_new_session=True
+            )
+        return self
+
+    def wait(self) -> None:
+        until = time.monotonic() + STARTS_WITHIN
+        while time.monotonic() < until:
+            assert self.process is not None
+            assert self.process.poll() is None, f"the server ended:\n{self.log.read_text()[-3000:]}"
+            try:
+                urllib.request.urlopen(f"{self.url}/health", timeout=2).close()
+            except OSError:
+                time.sleep(1)
+            else:
+                return
+        raise AssertionError(f"no server after {STARTS_WITHIN:g} s:\n{self.log.read_text()[-3000:]}")
+
+    def kill(self) -> None:
+        """End it and its workers at once, as a lost machine would."""
+        if self.process is not None and self.process.poll() is None:
+            os.killpg(self.process.pid, 9)
+            self.process.wait()
