@@ -6,8 +6,12 @@
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+# PEFT imports bitsandbytes where it is installed, which then warns about a kernel that ppolm never uses (four_bits).
+logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
 
 if TYPE_CHECKING:
     from ppolm.advantage import AdvantageComp, GAEAdvantage, ReturnCalculator, TDError

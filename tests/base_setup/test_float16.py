@@ -126,3 +126,17 @@ def test_states_are_wide_where_weights_are_too_narrow_for_them(place: str) -> No
     assert state_precision(torch.float16, device, fused=True) == torch.float32
     assert state_precision(torch.bfloat16, device, fused=True) == (torch.float32 if place == "cpu" else torch.bfloat16)
     assert state_precision(torch.float16, device, fused=False) == torch.float16
+
+
+def test_dropout_of_an_adapter_loses_no_small_gradient(
+    make_config: MakeConfig, model_folder: Path, tmp_path: Path
+) -> None:
+    folder = rounded_folder(tmp_path / "rounded", model_folder)
+    found = []
+    for dtype in ("float16", "float32"):
+        models = setup_models(make_config(model_name=folder, dtype=dtype, lora_dropout=0.3))
+        models.setup.causal_lm.train()
+        torch.manual_seed(0)
+        found.append(gradients(models, 1e-12))
+    for ours, plain in zip(*found, strict=True):
+        assert float((ours - plain).norm()) <= 5e-3 * float(plain.norm())

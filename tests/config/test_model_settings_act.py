@@ -45,6 +45,19 @@ def test_faster_ways_are_left_out(make_config: MakeConfig) -> None:
     assert setup_models(make_config(plain=True)).setup.capabilities.on == ("library_cache",)
 
 
+@acts("gradient_checkpointing")
+def test_gradient_checkpointing_recomputes_blocks(make_config: MakeConfig) -> None:
+    assert setup_models(make_config(gradient_checkpointing="on")).setup.recomputes_above == 0
+    assert setup_models(make_config(gradient_checkpointing="off")).setup.recomputes_above == float("inf")
+
+
+@acts("base_bits")
+def test_base_bits_asks_for_packed_weights(make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(ModelError, match="bitsandbytes"):  # packed weights themselves: test_four_bits
+        setup_models(make_config(base_bits=4))
+
+
 @acts("sft_adapter")
 def test_sft_adapter_is_where_the_policy_starts(make_config: MakeConfig, tmp_path: Path) -> None:
     sft = make_sft_adapter(make_config(), tmp_path / "sft")

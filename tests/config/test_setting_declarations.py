@@ -70,7 +70,7 @@ def test_a_value_outside_the_range_of_a_setting_is_refused_with_the_range(kind: 
     if one.limits.not_blank:
         wrong.append((" ", "empty, expected a name"))
     if get_origin(hint) is Literal:
-        wrong.append(("another", f"expected one of: {', '.join(get_args(hint))}"))
+        wrong.append(("another", f"expected one of: {', '.join(map(str, get_args(hint)))}"))
     if hint is bool:
         wrong.append((2, "expected true or false"))
     for value, expected in wrong:

@@ -108,10 +108,23 @@ class FusedLoraForward:
 
     def __call__(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         adapted = self.adapted()
+        plain = not self.layer.lora_variant and not self.base.weight.requires_grad
+        if adapted is None and plain and self.base.weight.dtype == torch.float16 != x.dtype:
+            return self._in_parts(x)
         if adapted is None:  # PEFT's own code expects an input in the precision of the weights
             given = x.to(self.base.weight.dtype)
             return type(self.layer).forward(self.layer, given, *args, **kwargs).to(x.dtype)
         return linears(x, [adapted])[0]
+
+    def _in_parts(self, x: Tensor) -> Tensor:
+        """What PEFT computes with dropout, but in the precision of x: float16 would lose small gradients."""
+        layer, weight = self.layer, self.base.weight.T if self.transposed else self.base.weight
+        (y,) = linears(x, [Adapted(weight, self.base.bias)])
+        for name in layer.active_adapters:
+            if name in layer.lora_A and not layer.disable_adapters:
+                low = layer.lora_A[name](layer.lora_dropout[name](x))
+                y = y + layer.lora_B[name](low) * layer.scaling[name]
+        return y
 
     def adapted(self) -> Adapted | None:
         """What the layer computes with the active adapter; None if that is more than s B A."""
@@ -149,7 +162,11 @@ def apply_layers(modules: Sequence[Any], x: Tensor) -> list[Tensor]:
     known = [one for one in found if one is not None]
     if len(known) == len(found):
         return linears(x, known)
-    return [module(x.to(module.weight.dtype)).to(x.dtype) for module in modules]
+    own = [isinstance(find(module), FusedLoraForward) for module in modules]  # those convert x themselves
+    return [
+        module(x) if converts else module(x.to(module.weight.dtype)).to(x.dtype)
+        for module, converts in zip(modules, own, strict=True)
+    ]
 
 
 def adapted(module: Any) -> Adapted | None:
