@@ -25,7 +25,10 @@ TOGETHER = frozenset(
         "tests/embedded/test_embedded_scores.py",
         "tests/studio/test_tokens_page.py",
         *("tests/studio/test_model_worker.py", "tests/studio/test_model_pages.py"),
-        *(f"tests/whole/test_{name}.py" for name in ("attack_bad_inputs", "attack_runs", "devices", "wheel")),
+        *(
+            f"tests/whole/test_{name}.py"
+            for name in ("attack_bad_inputs", "attack_runs", "devices", "gpu_counts", "wheel")
+        ),
     )
 )
 """Files whose tests share expensive fixtures: one worker runs all tests of a file."""

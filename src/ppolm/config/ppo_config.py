@@ -56,7 +56,8 @@ class PPOConfig(ModelSettings):
     """A new permutation of the responses per PPO epoch; or similar lengths together, which saves padding; or the
     responses to a prompt together, so that a minibatch computes the prompt only once."""
     microbatch_tokens: int = setting(2048, group="machine", at_least=1, on_resume="may change")
-    """Padded tokens per forward pass. Limits memory; changes neither losses nor gradients."""
+    """Padded tokens per forward pass; on a GPU four times as many where no gradients are needed. Limits memory; changes
+    neither losses nor gradients."""
     gamma: float = setting(0.99, group="advantage", at_least=0, at_most=1, on_resume="fixed")
     """Discount factor."""
     lam: float = setting(0.95, group="advantage", at_least=0, at_most=1, on_resume="fixed")

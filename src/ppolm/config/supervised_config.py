@@ -37,7 +37,8 @@ class SupervisedConfig(ModelSettings):
     batch_size: int = setting(32, group="update", at_least=1, on_resume="fixed")
     """Rows per optimiser update."""
     microbatch_tokens: int = setting(4096, group="machine", at_least=1, on_resume="fixed")
-    """Padded tokens per forward pass. Limits memory; changes neither losses nor gradients."""
+    """Padded tokens per forward pass; on a GPU four times as many where no gradients are needed. Limits memory; changes
+    neither losses nor gradients."""
     packing: bool = setting(True, group="machine", on_resume="fixed")
     """Pack several rows into one sequence, with a prompt shared by its answers, where that is cheaper. Gives the same
     results except for dropout."""

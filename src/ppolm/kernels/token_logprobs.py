@@ -105,13 +105,7 @@ def tile_shape(hidden: Tensor, vocabulary: int) -> tuple[int, int]:
 
 
 def _stream(
-    hidden: Tensor,
-    matrix: Tensor,
-    actions: Tensor,
-    temperature: float,
-    measure: bool,
-    gradients: bool,
-    size: int,
+    hidden: Tensor, matrix: Tensor, actions: Tensor, temperature: float, measure: bool, gradients: bool, size: int
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """The same for a part of the states, in tiles of ``size`` tokens of the vocabulary."""
     dtype = product_dtype(hidden, matrix)
