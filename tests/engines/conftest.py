@@ -15,14 +15,14 @@ from ppolm.engines.vllm_engine import VllmEngine
 from ppolm.engines.vllm_pool import Patience
 from tests.engines.small_server import SmallServer
 
-QUICK = Patience(back_off=0.01, look=0.2, alone=0.5)
+QUICK = Patience(back_off=0.01, look=0.3, silences=1, alone=0.5)
 Train = Callable[..., None]
 
 
 @pytest.fixture
 def servers(make_config: Callable[..., PPOConfig], monkeypatch: pytest.MonkeyPatch) -> Iterator[list[SmallServer]]:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr("ppolm.engines.vllm_client.SHORT", 1.0)
+    monkeypatch.setattr("ppolm.engines.vllm_client.SHORT", 3.0)
     started = [SmallServer(setup_models(make_config())) for _ in range(2)]
     yield started
     for server in started:

@@ -32,6 +32,8 @@ class SmallServer:
     def __init__(self, models: Models, context: int = 128, max_rank: int = 16, max_loras: int = 2) -> None:
         self.models, self.context, self.max_rank, self.max_loras = models, context, max_rank, max_loras
         self.fault: Fault | None = None
+        self.key = ""
+        """What the header Authorization must be."""
         self.processed = False
         """Whether log-probabilities are those after temperature and top-k."""
         self.requests: list[dict[str, Any]] = []
@@ -165,6 +167,8 @@ def _handler(small: SmallServer) -> type[http.server.BaseHTTPRequestHandler]:
 
         def _answer(self, body: dict[str, Any]) -> None:
             try:
+                if small.key and self.headers["Authorization"] != small.key:
+                    raise RefusedError(401, f"not {self.headers['Authorization']}")
                 status, said = 200, small.answer(self.path, body)
             except RefusedError as error:
                 status, said = error.args[0], json.dumps({"error": {"message": error.args[1]}}).encode()

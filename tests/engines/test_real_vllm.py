@@ -179,7 +179,7 @@ def test_rollouts_ahead_learn_too(real: list[RealServer], tmp_path: Path) -> Non
 def test_a_server_that_is_killed_in_mid_run_and_started_again(
     real: list[RealServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The run goes on with the other one; when the first is back, it is used again."""
+    """It dies in the middle of a rollout. The other one does its work; when it is back, it is used again."""
     urls = tuple(server.url for server in real)
     quick: dict[str, Any] = {
         "max_steps": 6,
@@ -188,20 +188,56 @@ def test_a_server_that_is_killed_in_mid_run_and_started_again(
         "judge": None,
         "max_eval_prompts": 64,
     }
-    config = demo(tmp_path, engine="vllm", engine_url=urls, **quick)
-    trainer, asked = PPOTrainer(config), list[int]()
-    rewards = trainer.reward_computer.compute_rewards
+    trainer = PPOTrainer(demo(tmp_path, engine="vllm", engine_url=urls, **quick))
+    assert isinstance(trainer.generator.engine, VllmEngine)
+    client = trainer.generator.engine.pool.servers[0].client
+    ask, asked, rewards, steps = client.sample, list[int](), trainer.reward_computer.compute_rewards, list[int]()
 
-    def watched(*arguments: Any) -> Any:
-        asked.append(len(asked))
-        if len(asked) == 2:
+    def killed(name: str, job: Any) -> Any:
+        asked.append(job.number)
+        if len(asked) == 24 + 12:  # half of its requests of the second step
             real[0].kill()
-        if len(asked) == 4:
+        return ask(name, job)
+
+    def restarted(*arguments: Any) -> Any:
+        steps.append(len(steps))
+        if len(steps) == 4:
             real[0].start().wait()
         return rewards(*arguments)
 
-    monkeypatch.setattr(trainer.reward_computer, "compute_rewards", watched)
+    monkeypatch.setattr(client, "sample", killed)
+    monkeypatch.setattr(trainer.reward_computer, "compute_rewards", restarted)
     results = trainer.train(load_prompts("embedded"))
+    print("moved", [row["engine_moved"] for row in results.metrics])
     assert results.steps == 6
-    assert [row["engine_servers"] for row in results.metrics] == [2, 2, 1, 1, 2, 2]
+    assert [row["engine_servers"] for row in results.metrics] == [2, 1, 1, 1, 2, 2]
+    assert results.metrics[0]["engine_moved"] == 0
+    assert results.metrics[1]["engine_moved"] >= 12
     assert all(row["sampler_mismatch"] < CLOSE for row in results.metrics)
+
+
+def test_a_server_in_bfloat16_that_reports_processed_log_probabilities(
+    models: Models, make_engine: MakeEngine, train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rounding is far above a small step of the policy; a stale adapter is told from it all the same."""
+    other = RealServer(tmp_path, "--dtype", "bfloat16", "--logprobs-mode", "processed_logprobs").start()
+    try:
+        other.wait()
+        engine = make_engine(other)
+        assert engine.mode == "processed"
+        train(2e-3)
+        old = engine.publish()
+        proof = engine.pool.servers[0].proof
+        print(proof)
+        assert proof is not None
+        assert 1e-3 < proof.mismatch < 0.05
+        assert proof.follows == pytest.approx(1, abs=0.1)
+        texts, logprobs = Generator(engine, models.setup, Sampling(32, temperature=0.5), 0, 4).generate(PROMPTS)
+        assert off_by(models, texts, logprobs, 0.5) < 0.5
+        load = engine.pool.servers[0].client.load
+        monkeypatch.setattr(engine.pool.servers[0].client, "load", lambda name, _, rank: load(name, old.folder, rank))
+        train(2e-3)
+        with pytest.raises(EngineError, match="still answers with an earlier adapter"):
+            engine.publish()
+    finally:
+        other.kill()

@@ -252,6 +252,21 @@ def test_a_folder_that_a_server_does_not_see_is_said(
         engine.publish()
 
 
+def test_a_key_is_read_from_the_environment_and_never_shown(
+    make_engine: MakeEngine, servers: list[SmallServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for server in servers:
+        server.key = "Bearer open-sesame"
+    with pytest.raises(EngineError, match=r"refuses us \(401\)\. Put its key into PPOLM_ENGINE_AUTHORIZATION"):
+        make_engine()
+    monkeypatch.setenv("PPOLM_ENGINE_AUTHORIZATION", "Bearer wrong-word")
+    with pytest.raises(EngineError) as caught:
+        make_engine()
+    assert "wrong-word" not in str(caught.value)
+    monkeypatch.setenv("PPOLM_ENGINE_AUTHORIZATION", "Bearer open-sesame")
+    assert len(make_engine().pool.up) == 2
+
+
 def test_the_engine_leaves_nothing_behind(models: Models, make_engine: MakeEngine, servers: list[SmallServer]) -> None:
     engine = make_engine()
     assert servers[0].adapters

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from collections.abc import Callable
@@ -64,11 +65,11 @@ def test_a_server_that_dies_in_the_middle_of_a_rollout_loses_nothing(
 def test_a_server_that_only_pretends_to_live_is_given_up_after_the_time_limit(
     models: Models, make_engine: MakeEngine, servers: list[SmallServer]
 ) -> None:
-    engine = make_engine(timeout=2.0)
+    engine = make_engine(timeout=6.0)
     texts, _ = rollout(models, engine)
     servers[0].fault = "stuck"
     assert rollout(models, engine)[0] == texts
-    assert engine.pool.servers[0].down == "did not answer /v1/completions within 2 s"
+    assert engine.pool.servers[0].down == "did not answer /v1/completions within 6 s"
 
 
 def test_a_server_that_comes_back_without_its_adapters_is_used_again(
@@ -104,7 +105,7 @@ def test_a_server_that_was_restarted_unnoticed_is_given_its_adapter_again(
 def test_a_single_server_is_waited_for_while_it_starts_again(
     models: Models, make_engine: MakeEngine, servers: list[SmallServer]
 ) -> None:
-    engine = make_engine(servers[0], patience=QUICK.__class__(back_off=0.01, look=0.2, alone=30.0))
+    engine = make_engine(servers[0], patience=dataclasses.replace(QUICK, alone=60.0))
     texts, _ = rollout(models, engine)
     servers[0].stop()
     threading.Timer(0.5, servers[0].start).start()

@@ -18,7 +18,7 @@ from torch import Tensor
 from ppolm.config.secrets import expand, hide
 from ppolm.engines.vllm_messages import GarbageError, Job, read_samples, read_scores, scoring_body
 from ppolm.errors import EngineError
-from ppolm.http_call import TooLargeError, call
+from ppolm.http_call import TooLargeError, call, without_login
 from ppolm.messages import brief, reason
 from ppolm.rollout.sampling import Sampled
 
@@ -150,13 +150,21 @@ class VllmClient:
             if error.code in (401, 403):
                 raise self._error(f"refuses us ({error.code}). Put its key into {AUTHORIZATION}") from None
             lost = error.code == 404 and path == "/v1/completions"  # restarted: the adapter is no longer there
-            raise ServerFaultError(f"answered {error.code} {hide(said, self.url)}", lost, error.code) from None
+            raise ServerFaultError(f"answered {error.code} {self._hidden(said)}", lost, error.code) from None
         except TimeoutError:
             raise ServerFaultError(f"did not answer {path} within {seconds:g} s", gone=True) from None
         except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
             cause = getattr(error, "reason", error)
             said = reason(cause) if isinstance(cause, Exception) else str(cause)
-            raise ServerFaultError(f"could not be reached ({hide(said, self.url)})", gone=True) from None
+            raise ServerFaultError(f"could not be reached ({self._hidden(said)})", gone=True) from None
+
+    def _hidden(self, text: str) -> str:
+        """The text with secrets hidden, since a server may echo its URL or headers."""
+        header = os.environ.get(AUTHORIZATION, "").strip()
+        login = without_login(expand(self.url))[1].get("Authorization", "").removeprefix("Basic ")
+        for secret in filter(None, (header, header.partition(" ")[2], login)):
+            text = text.replace(secret, "(hidden)")
+        return hide(text, self.url)
 
     def _error(self, problem: str) -> EngineError:
         return EngineError(f"Server {self.url} {problem}.")
@@ -173,6 +181,8 @@ def rank_to_serve(rank: int) -> int:
 
 def _headers() -> dict[str, str]:
     given = os.environ.get(AUTHORIZATION, "").strip()
+    if not given.isascii() or not given.isprintable():
+        raise EngineError(f"The environment variable {AUTHORIZATION} holds a character that no header can have.")
     headers = {"Content-Type": "application/json", "Accept": "application/json"}
     return headers | ({"Authorization": given} if given else {})
 

@@ -6,7 +6,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ppolm.engines.vllm_client import ServerFaultError
@@ -28,6 +28,8 @@ class Patience:
     """Faults in a row after which a server is out of use."""
     look: float = 2.0
     """Between looks at whether servers that owe an answer are alive."""
+    silences: int = 3
+    """Looks in a row without an answer after which a server is out of use: a busy one may be slow to say that it is."""
     alone: float = 120.0
     """For any server to come back when none is left: as long as one takes to start."""
     in_flight: int = 64
@@ -83,14 +85,13 @@ class VllmPool:
             try:
                 reply = replies.get(timeout=self.patience.look)
             except queue.Empty:
-                for server in {one.url: one for one in flying.values()}.values():
-                    if not server.client.is_healthy():
-                        self._drop(server, "does not answer /health")
+                self._look_at({one.url: one for one in flying.values()}.values())
             else:
                 if flying.get(reply.job.number) is reply.server:  # else it was moved, and this answer comes too late
                     del flying[reply.job.number]
                     if reply.samples is not None:
-                        done[reply.job.number], reply.server.faults = reply.samples, 0
+                        done[reply.job.number] = reply.samples
+                        reply.server.faults = reply.server.silences = 0
                     else:
                         waiting.append(self._failed(reply))
             lost = [job for job in jobs if job.number in flying and flying[job.number].down is not None]
@@ -115,6 +116,13 @@ class VllmPool:
             work = (name, job, server, delay, replies)
             threading.Thread(target=_work, args=work, daemon=True, name="vLLM request").start()
         return kept
+
+    def _look_at(self, servers: Iterable[VllmServer]) -> None:
+        """Give up servers that owe answers and have not even said that they are alive for a while."""
+        for server in servers:
+            server.silences = 0 if server.client.is_healthy() else server.silences + 1
+            if server.silences >= self.patience.silences:
+                self._drop(server, "does not answer /health")
 
     def _failed(self, reply: _Reply) -> Job:
         """Count a fault; raises if it is a mistake in the settings, which every server would refuse."""

@@ -60,6 +60,8 @@ class VllmServer:
         self.mode: LogprobsMode = "raw"
         self.faults = 0
         """Faults since its last success."""
+        self.silences = 0
+        """Looks in a row that it did not answer."""
         self.proof: SwapProof | None = None
         """The last proof."""
         self.loaded: list[str] = []
@@ -77,7 +79,7 @@ class VllmServer:
             self._connect()
         if version.name not in self.loaded:
             self._swap(version)
-        self.down, self.was_up, self.faults = None, True, 0
+        self.down, self.was_up, self.faults, self.silences = None, True, 0, 0
         for name in [one for one in self.loaded if one < version.oldest]:
             self.client.unload(name)
             self.loaded.remove(name)
