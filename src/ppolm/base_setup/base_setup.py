@@ -64,12 +64,7 @@ class BaseModelSetup:
         self.device = resolve_device(config.device, self.ranks.local_rank)
         source = model_path(self.name)
         self.dtype = self._choose_dtype(config, source)
-        if self.device.type == "cpu" and self.dtype == torch.bfloat16:
-            make_bfloat16_safe()
-        given = (source, self.dtype, config.trust_remote_code, self.device, config.base_bits)
-        self.causal_lm = load_causal_lm(*given)
-        self.causal_lm.name_or_path = self.name  # saved adapters name their base as the user does
-        self.causal_lm.eval().requires_grad_(False)
+        self.causal_lm = self._load_base(config, source)
         self.transformer = find_transformer(self.causal_lm)
         self.text_config = self.causal_lm.config.get_text_config()
         if self.device.type == "cpu":
@@ -116,6 +111,14 @@ class BaseModelSetup:
             return empty_model(source, config.trust_remote_code).num_parameters()
 
         return self.ranks.once(lambda: resolve_dtype(config.dtype, self.device, parameters))
+
+    def _load_base(self, config: ModelSettings, source: str) -> Any:
+        """The model, frozen, on its device."""
+        if self.device.type == "cpu" and self.dtype == torch.bfloat16:
+            make_bfloat16_safe()
+        model = load_causal_lm(source, self.dtype, config.trust_remote_code, self.device, config.base_bits)
+        model.name_or_path = self.name  # saved adapters name their base as the user does
+        return model.eval().requires_grad_(False)
 
     def _load_tokenizer(self, source: str, trust_remote_code: bool) -> TokenizerSetup:
         eos = self.causal_lm.generation_config.eos_token_id if self.causal_lm.generation_config else None
