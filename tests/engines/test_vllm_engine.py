@@ -196,9 +196,13 @@ def test_a_server_that_is_not_there_is_named(make_engine: MakeEngine, servers: l
         make_engine()
 
 
-def test_a_run_begins_with_the_servers_that_are_there(make_engine: MakeEngine, servers: list[SmallServer]) -> None:
+def test_a_run_begins_with_the_servers_that_are_there(
+    make_engine: MakeEngine, servers: list[SmallServer], caplog: pytest.LogCaptureFixture
+) -> None:
     servers[0].stop()
     assert [server.url for server in make_engine().pool.up] == [servers[1].url]
+    assert f"Server {servers[0].url} could not be reached" in caplog.text
+    assert "The run begins without it." in caplog.text
 
 
 def test_a_server_with_another_model_is_refused(

@@ -62,7 +62,11 @@ class VllmPool:
     def take(self, version: Version) -> None:
         """Bring a version to every server, also to those that were down; raises if none is left."""
         with self._lock:
+            unseen = [server for server in self.servers if server.down == UNSEEN]
             self._offer(version, self.servers)
+            for server in unseen if self.up else ():
+                if server.down is not None:
+                    log.warning("Server %s %s. The run begins without it.", server.url, server.down)
             modes = {server.mode: server.url for server in self.up}
             if len(modes) > 1:
                 raise EngineError(
@@ -163,7 +167,7 @@ class VllmPool:
                     if before not in (None, UNSEEN):
                         log.warning("Server %s is back.", server.url)
                     return
-            if before in (None, UNSEEN):
+            if before is None:
                 log.warning("Server %s %s. The others do its work.", server.url, server.down)
 
         _at_once([lambda server=server: offer(server) for server in servers])  # type: ignore[misc]
@@ -179,10 +183,10 @@ class VllmPool:
             if self.up:
                 return
         reasons = "; ".join(f"{server.url} {server.down}" for server in self.servers)
-        first = "No sampling server can be used" if not any(s.was_up for s in self.servers) else "No server is left"
-        raise EngineError(
-            f"{first}: {reasons}. Start them (docs/engines-vllm.md has the command), check engine_url, and resume."
-        )
+        how = "(docs/engines-vllm.md has the command)"
+        if any(server.was_up for server in self.servers):
+            raise EngineError(f"No server is left: {reasons}. Start one again {how}, and resume the run.")
+        raise EngineError(f"No sampling server can be used: {reasons}. Start one {how}, or change engine_url.")
 
     def _is_wrong(self, server: VllmServer) -> bool:
         return server.proof is not None and server.proof.problem is not None
