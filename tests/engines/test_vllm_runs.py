@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from ppolm.cli.main import run as ppolm
 from ppolm.config import PPOConfig
 from ppolm.engines.vllm_engine import VllmEngine
 from ppolm.errors import ConfigError, EngineError
@@ -215,3 +217,21 @@ def test_settings_that_cannot_work_are_refused(make_config: MakeConfig, changes:
 def test_somebody_elses_run_does_not_send_prompts_to_its_servers_unasked(make_config: MakeConfig) -> None:
     config = make_config(**(SERVED | {"engine_url": ("http://a:1", "http://b:2")}))
     assert [code.name for code in code_of(config, rewards=False)] == ["http://a:1", "http://b:2"]
+
+
+@pytest.mark.parametrize("command", ["generate", "eval"])
+def test_other_commands_sample_from_servers_too(
+    make_config: MakeConfig,
+    servers: list[SmallServer],
+    tmp_path: Path,
+    command: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "mine.py").write_text("def score(prompts, responses):\n    return [1.0 for _ in responses]\n")
+    config = make_config(max_steps=1, num_epochs=1, reward=(f"{tmp_path / 'mine.py'}:score",))
+    results = PPOTrainer(config).train(PROMPTS)
+    run, flags = str(results.run_dir), ["--engine", "vllm", "--engine-url", *(server.url for server in servers)]
+    asked = ["generate", "--run", run, "--prompt", "Tell me"] if command == "generate" else ["eval", run]
+    before = sum(len(server.requests) for server in servers)
+    assert ppolm([*asked, *flags]) == 0, capsys.readouterr().err
+    assert sum(len(server.requests) for server in servers) > before

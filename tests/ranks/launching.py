@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 QUIET = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "TOKENIZERS_PARALLELISM": "false"}
@@ -42,3 +46,22 @@ def run(processes: int, module: str, *arguments: str | Path, cwd: Path | None = 
         finally:
             job.kill()
         return job.returncode, output
+
+
+def metrics(run_folder: Path) -> list[dict[str, Any]]:
+    """What a run has logged, without times."""
+    rows = [json.loads(line) for line in (run_folder / "metrics.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in row.items() if not name.startswith("seconds")} for row in rows]
+
+
+def same(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> bool:
+    """Whether the numbers of two series of rows are equal up to rounding, and the rest exactly."""
+    return len(one) == len(other) and all(
+        row.keys() == found.keys()
+        and all(_same(value, found[name]) for name, value in row.items() if name != "reasons")
+        for row, found in zip(one, other, strict=True)
+    )
+
+
+def _same(one: Any, other: Any) -> bool:
+    return bool(one == (pytest.approx(other, rel=1e-4, abs=1e-4, nan_ok=True) if isinstance(one, float) else other))

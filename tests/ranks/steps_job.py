@@ -7,46 +7,55 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from typing import Any
 
+import pytest
 import torch
 
 from ppolm.config import PPOConfig
 from ppolm.data.load_rows import load_prompts
 from ppolm.ppo_trainer import PPOTrainer
+from ppolm.ranks import join_ranks
 from ppolm.training.updater import Updater
 
 STEPS = 2
 
 
-def main(target: str, settings: dict[str, Any], drift: bool) -> None:
-    """Run, and save."""
+def main(target: str, variants: dict[str, dict[str, Any]], drift: bool) -> None:
+    """Run them all, and save."""
     torch.set_num_threads(1)
+    found = {name: run(settings, drift) for name, settings in variants.items()}
+    if join_ranks().first:
+        torch.save(found, target)
+
+
+def run(settings: dict[str, Any], drift: bool) -> dict[str, Any]:
+    """Steps with some settings: what they computed."""
     trainer, gradients = PPOTrainer(PPOConfig(**settings)), list[torch.Tensor]()
     ranks = trainer.models.setup.ranks
-    clip = torch.nn.utils.clip_grad_norm_
-
-    def watched(parameters: Any, *rest: Any) -> torch.Tensor:
-        """The gradients of every update, as the optimiser sees them before clipping."""
-        values = list(parameters)
-        gradients.append(torch.cat([value.grad.flatten() for value in values]).clone())
-        return clip(values, *rest)
-
-    torch.nn.utils.clip_grad_norm_ = watched  # type: ignore[assignment]
     prompts, steps = load_prompts("embedded"), []
     size = trainer.config.batch_size // trainer.config.samples_per_prompt
-    for number in range(STEPS):
-        if drift and number == 1 and ranks.rank == ranks.size - 1:
-            spoil(trainer.model_trainer.policy_updater)
-        result = trainer.ppo_step(prompts[number * size : (number + 1) * size])
-        numbers = {name: value for name, value in result["metrics"].items() if not name.startswith("seconds")}
-        columns = {name: value.clone() for name, value in result["sa_pairs"].columns.items()}
-        texts, rewards = [str(text) for text in result["generated_texts"]], list(result["rewards"])
-        steps.append({"texts": texts, "rewards": rewards, "metrics": numbers, "columns": columns})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.nn.utils, "clip_grad_norm_", partial(watched, gradients, torch.nn.utils.clip_grad_norm_))
+        for number in range(STEPS):
+            if drift and number == 1 and ranks.rank == ranks.size - 1:
+                spoil(trainer.model_trainer.policy_updater)
+            result = trainer.ppo_step(prompts[number * size : (number + 1) * size])
+            numbers = {name: value for name, value in result["metrics"].items() if not name.startswith("seconds")}
+            columns = {name: value.clone() for name, value in result["sa_pairs"].columns.items()}
+            texts, rewards = [str(text) for text in result["generated_texts"]], list(result["rewards"])
+            steps.append({"texts": texts, "rewards": rewards, "metrics": numbers, "columns": columns})
     trained = {**trainer.models.policy.parameters(), **trainer.models.value.parameters()}
     weights = {name: value.detach().clone() for name, value in trained.items()}
-    if ranks.first:
-        torch.save({"steps": steps, "gradients": gradients, "weights": weights, "processes": ranks.size}, target)
+    return {"steps": steps, "gradients": gradients, "weights": weights, "processes": ranks.size}
+
+
+def watched(gradients: list[torch.Tensor], clip: Any, parameters: Any, *rest: Any) -> torch.Tensor:
+    """Clip, and keep the gradients of the update as they were before."""
+    values = list(parameters)
+    gradients.append(torch.cat([value.grad.flatten() for value in values]).clone())
+    return clip(values, *rest)
 
 
 def spoil(updater: Updater) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.ranks.launching import TRAIN, run
+from tests.ranks.launching import TRAIN, metrics, run, same
 
 pytestmark = pytest.mark.slow
 
@@ -18,24 +17,6 @@ def ppolm(processes: int, folder: Path, *arguments: str) -> str:
     code, output = run(processes, "ppolm", *arguments, cwd=folder)
     assert code == 0, output
     return output
-
-
-def metrics(run_folder: Path) -> list[dict[str, Any]]:
-    rows = [json.loads(line) for line in (run_folder / "metrics.jsonl").read_text().splitlines()]
-    return [{name: value for name, value in row.items() if not name.startswith("seconds")} for row in rows]
-
-
-def same(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> bool:
-    """Whether the numbers of two series of rows are equal up to rounding, and the rest exactly."""
-    return len(one) == len(other) and all(
-        row.keys() == found.keys()
-        and all(_same(value, found[name]) for name, value in row.items() if name != "reasons")
-        for row, found in zip(one, other, strict=True)
-    )
-
-
-def _same(one: Any, other: Any) -> bool:
-    return bool(one == (pytest.approx(other, rel=1e-4, abs=1e-4, nan_ok=True) if isinstance(one, float) else other))
 
 
 def test_a_run_of_two_processes_resumes_on_one_and_on_three_with_equal_evaluations(tmp_path: Path) -> None:
@@ -51,16 +32,12 @@ def test_a_run_of_two_processes_resumes_on_one_and_on_three_with_equal_evaluatio
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["then-1", "then-3", "whole"]
 
 
-def test_a_run_without_a_name_has_one_folder(tmp_path: Path) -> None:
+def test_a_run_without_a_name_has_one_folder_and_evaluates_the_same_in_two_processes(tmp_path: Path) -> None:
     ppolm(2, tmp_path, "train", *TRAIN, "--max-steps", "1")
     (folder,) = (tmp_path / "runs").iterdir()
     assert (folder / "best" / "adapter_model.safetensors").is_file()
     assert (folder / "report" / "summary.md").is_file()
-
-
-def test_evaluation_is_the_same_in_two_processes(tmp_path: Path) -> None:
-    ppolm(2, tmp_path, "train", *TRAIN, "--max-steps", "1", "--run-name", "x")
-    found = [json.loads(_last_object(ppolm(n, tmp_path, "eval", "runs/x", "--json"))) for n in (1, 2)]
+    found = [json.loads(_last_object(ppolm(n, tmp_path, "eval", str(folder), "--json"))) for n in (1, 2)]
     assert found[0]["policy"] == pytest.approx(found[1]["policy"], rel=1e-4, abs=1e-4)
 
 

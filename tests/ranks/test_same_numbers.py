@@ -30,8 +30,9 @@ SETTINGS = {
     "recompute_logprobs": "always",
 }
 """With everything that is computed from a whole batch."""
-VARIANTS = {
+VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {},
+    "few": {"batch_size": 2, "minibatch_size": 1, "samples_per_prompt": 1},
     "trunk": {"trainable_layers": 2, "trunk_mib": 64},
     "early stop": {"target_kl": 1e-6, "learning_rate": 1e-3},
 }
@@ -40,41 +41,44 @@ GRADIENTS, WEIGHTS, METRICS = 2e-5, 1e-6, 1e-5
 itself or to 1."""
 
 
-def steps(tmp_path: Path, processes: int, **settings: Any) -> dict[str, Any]:
-    target = tmp_path / f"{processes}.pt"
-    code, output = run(processes, JOB, target, json.dumps(SETTINGS | settings))
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What one process computes."""
+    return steps(tmp_path_factory.mktemp("alone"), 1, list(VARIANTS))
+
+
+def steps(folder: Path, processes: int, variants: list[str]) -> dict[str, Any]:
+    target = folder / f"{processes}.pt"
+    code, output = run(processes, JOB, target, json.dumps({name: SETTINGS | VARIANTS[name] for name in variants}))
     assert code == 0, output
     found: dict[str, Any] = torch.load(target)
-    assert found["processes"] == processes
+    assert {one["processes"] for one in found.values()} == {processes}
     return found
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_several_processes_compute_what_one_does(tmp_path: Path, variant: str) -> None:
-    alone = steps(tmp_path, 1, **VARIANTS[variant])  # type: ignore[arg-type]
-    for processes in (2, 3, 4) if variant == "plain" else (2,):
-        together = steps(tmp_path, processes, **VARIANTS[variant])  # type: ignore[arg-type]
-        for one, other in zip(alone["steps"], together["steps"], strict=True):
-            assert one["texts"] == other["texts"]
-            assert one["rewards"] == pytest.approx(other["rewards"], abs=1e-5)
-            for name, value in one["metrics"].items():
-                close = math.isclose(value, other["metrics"][name], rel_tol=METRICS, abs_tol=METRICS)
-                assert close or math.isnan(value), name
-            for name, column in one["columns"].items():
-                assert torch.allclose(column.double(), other["columns"][name].double(), atol=1e-4), name
-        assert len(alone["gradients"]) == len(together["gradients"]) > 0
-        for one, other in zip(alone["gradients"], together["gradients"], strict=True):
-            assert float((one - other).abs().max() / one.abs().max()) < GRADIENTS
-        for name, value in alone["weights"].items():
-            assert float((value - together["weights"][name]).abs().max()) < WEIGHTS, name
+@pytest.mark.xdist_group("ranks, same numbers")
+@pytest.mark.parametrize(("processes", "variants"), [(2, list(VARIANTS)), (3, ["plain", "few"]), (4, ["plain"])])
+def test_several_processes_compute_what_one_does(
+    tmp_path: Path, alone: dict[str, Any], processes: int, variants: list[str]
+) -> None:
+    """Also with fewer sequences than processes, where some have nothing to do."""
+    for name, together in steps(tmp_path, processes, variants).items():
+        compare(alone[name], together)
 
 
-@pytest.mark.slow
-def test_more_processes_than_sequences_leave_some_with_nothing_to_do(tmp_path: Path) -> None:
-    few = {"batch_size": 2, "minibatch_size": 1, "samples_per_prompt": 1}
-    alone, together = steps(tmp_path, 1, **few), steps(tmp_path, 3, **few)
-    assert [step["texts"] for step in alone["steps"]] == [step["texts"] for step in together["steps"]]
+def compare(alone: dict[str, Any], together: dict[str, Any]) -> None:
+    for one, other in zip(alone["steps"], together["steps"], strict=True):
+        assert one["texts"] == other["texts"]
+        assert one["rewards"] == pytest.approx(other["rewards"], abs=1e-5)
+        for name, value in one["metrics"].items():
+            close = math.isclose(value, other["metrics"][name], rel_tol=METRICS, abs_tol=METRICS)
+            assert close or math.isnan(value), name
+        for name, column in one["columns"].items():
+            assert torch.allclose(column.double(), other["columns"][name].double(), atol=1e-4), name
+    assert len(alone["gradients"]) == len(together["gradients"]) > 0
+    for one, other in zip(alone["gradients"], together["gradients"], strict=True):
+        assert float((one - other).abs().max() / one.abs().max()) < GRADIENTS
     for name, value in alone["weights"].items():
         assert float((value - together["weights"][name]).abs().max()) < WEIGHTS, name
 
@@ -82,7 +86,7 @@ def test_more_processes_than_sequences_leave_some_with_nothing_to_do(tmp_path: P
 @pytest.mark.slow
 def test_a_process_that_drifts_is_noticed_in_the_same_step(tmp_path: Path) -> None:
     target = tmp_path / "drifted.pt"
-    code, output = run(2, JOB, target, json.dumps(SETTINGS), "drift")
+    code, output = run(2, JOB, target, json.dumps({"plain": SETTINGS}), "drift")
     assert code != 0
     assert "have drifted apart: the checksum of the weights after step 2" in output
     assert not target.exists()

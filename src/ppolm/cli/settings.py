@@ -84,11 +84,14 @@ class SamplingArguments(MachineArguments):
     """The same for commands that sample from a policy."""
 
     engine: EngineName | None = None
-    """What samples from the policy: local, or mlx (docs/engines.md). Default: the run's, or local."""
+    """What samples from the policy: local, mlx, or vllm (docs/engines.md). Default: the run's, or local."""
+    engine_url: tuple[str, ...] = ()
+    """Addresses of vLLM servers, for --engine vllm. Default: the run's."""
 
     def given(self) -> dict[str, Any]:
         """The settings that are given as flags."""
-        return super().given() | ({} if self.engine is None else {"engine": self.engine})
+        engine = {} if self.engine is None else {"engine": self.engine}
+        return super().given() | engine | ({"engine_url": self.engine_url} if self.engine_url else {})
 
 
 def parse_train(argv: Sequence[str]) -> TrainArguments:

@@ -47,7 +47,8 @@ class TryJobs:
     """Policy and reference of a run."""
 
     def __init__(self, run: Path, which: str, device: str) -> None:
-        self.loaded = SideBySide(run, which, {"device": device})
+        # Whatever sampled in the run: its servers may be gone, and MLX may not be installed here.
+        self.loaded = SideBySide(run, which, {"device": device, "engine": "local"})
 
     def about(self) -> dict[str, Any]:
         """The run's own settings, which hold unless others are asked for."""
