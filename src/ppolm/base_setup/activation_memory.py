@@ -45,11 +45,14 @@ class BlockShape:
     def of(cls, config: Any, block: Any, fused: bool | None = None) -> BlockShape:
         """From a model's configuration and one of its blocks; ``fused`` is read from its parts unless it is known."""
         widths = [max(one.shape) for one in block.parameters() if one.dim() == 2]
-        head = size_in(config, "head_dim") or config.hidden_size // config.num_attention_heads
+        heads = (
+            size_in(config, "num_attention_heads") or 1
+        )  # Mamba and RWKV have none: their mixers are as wide as this
+        head = size_in(config, "head_dim") or config.hidden_size // heads
         return cls(
             hidden=config.hidden_size,
-            heads=head * config.num_attention_heads,
-            kv=head * (size_in(config, "num_key_value_heads") or config.num_attention_heads),
+            heads=head * heads,
+            kv=head * (size_in(config, "num_key_value_heads") or heads),
             inner=size_in(config, "intermediate_size") or max(widths),
             normed=any(name.endswith("q_norm") for name, _ in block.named_modules()),
             fused=fits(block) if fused is None else fused,
