@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from ppolm.feedback.store import FeedbackStore
 from ppolm.ranks.heartbeat import BEAT_SECONDS, SILENT_SECONDS
+from ppolm.ranks.join import LOOK_SECONDS
 from tests.ranks.launching import TRAIN, run, start
 
 pytestmark = pytest.mark.slow
@@ -86,3 +88,27 @@ def test_a_signal_stops_all_processes_at_the_same_step(tmp_path: Path, number: s
     assert status["state"] == "interrupted"
     newest = max(path.name for path in (tmp_path / "runs" / "x" / "checkpoints").iterdir())
     assert int(newest.removeprefix("step-")) == steps(tmp_path), "nothing that was finished is lost"
+
+
+def test_a_signal_to_the_first_process_ends_its_wait_for_people_and_stops_the_others_too(tmp_path: Path) -> None:
+    """The others have heard no signal, and have waited longer than one look at the store takes."""
+    flags = [*LONG, "--reward", "human", "--human-timeout", "600", "--feedback-store", str(tmp_path / "feedback.db")]
+    job = start(2, "ppolm", "train", *flags, cwd=tmp_path)
+    try:
+        until = time.monotonic() + 240
+        while not (tmp_path / "feedback.db").exists() or not waiting(tmp_path / "feedback.db"):
+            assert job.poll() is None, job.communicate()[0]
+            assert time.monotonic() < until
+            time.sleep(0.2)
+        time.sleep(LOOK_SECONDS + 2)
+        os.kill(workers(job)[0], signal.SIGTERM)
+        output, _ = job.communicate(timeout=120)
+    finally:
+        job.kill()
+    assert "Resume with: ppolm train --resume" in output, output
+    assert json.loads((tmp_path / "runs" / "x" / "status.json").read_text())["state"] == "interrupted"
+    assert "has not been heard of" not in output
+
+
+def waiting(place: Path) -> bool:
+    return bool(FeedbackStore(str(place), create=False).waiting(live=True))

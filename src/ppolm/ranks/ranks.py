@@ -72,10 +72,6 @@ class Ranks:
         _collectives().all_gather_object(values, value)
         return values
 
-    def largest(self, number: int) -> int:
-        """The largest value of any process."""
-        return max(self.gather(number))
-
     def once(self, act: Callable[[], T]) -> T:
         """Let the first process act, and give all of them its answer, or raise its error on all of them.
 

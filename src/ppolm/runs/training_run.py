@@ -192,6 +192,7 @@ class TrainingRun:
                 raise
             except Stopped as stop:
                 self.stopping.shield()
+                self.stopping.settle()
                 self._end_early(stop.number)
             finally:
                 progress.close()
@@ -290,9 +291,13 @@ class TrainingRun:
         except EngineError:  # the servers are gone, the step can be taken again when they are back
             before.restore(trainer)
             raise
+        except Stopped:
+            self.stopping.shield()
+            before.restore(trainer)
+            raise
         except BaseException:
             self.stopping.shield()
-            if self.stopping.count >= AT_ONCE:  # interrupted code may raise an error of its own
+            if self.stopping.interrupted(AT_ONCE):
                 before.restore(trainer)
                 self.stopping.check(AT_ONCE)
             raise
@@ -311,7 +316,8 @@ class TrainingRun:
                 return self.evaluator.measure()
         except BaseException:
             self.stopping.shield()
-            self.stopping.check(1)
+            if self.stopping.interrupted(1):
+                self.stopping.check(1)
             raise
 
     def _evaluate(self, progress: Progress) -> None:

@@ -112,6 +112,13 @@ class Stopping:
         if self.number is not None and self.count >= signals:
             raise Stopped(self.number)
 
+    def interrupted(self, signals: int) -> bool:
+        """Whether an error that is not ``Stopped`` may come from an interruption: code may raise one of its own."""
+        return self.count >= signals
+
+    def settle(self) -> None:
+        """Called once the training has stopped, before what is left to do."""
+
     @contextmanager
     def interruptible(self, signals: int) -> Iterator[None]:
         """Let this many signals interrupt the block at any point, so everything in it must be undoable."""
@@ -141,10 +148,20 @@ class Agreeing(Stopping):
 
     def check(self, signals: int) -> None:
         """Raise on all processes if at least so many signals have reached one of them."""
-        number, count = max(self.ranks.gather((self.number or 0, self.count)), key=lambda heard: heard[1])
-        if count >= signals and number:
-            self.number, self.count = number, count
-            raise Stopped(number)
+        self.settle()
+        super().check(signals)
+
+    def interrupted(self, signals: int) -> bool:  # noqa: ARG002
+        """Never: where the first process is interrupted, all of them are told ``Stopped``.
+
+        And an error of one process alone must not lead it into an exchange that the others are not in.
+        """
+        return False
+
+    def settle(self) -> None:
+        """Let all processes count the same signals: the others may have heard none."""
+        heard = max(self.ranks.gather((self.number or 0, self.count)), key=lambda heard: heard[1])
+        self.number, self.count = heard[0] or self.number, heard[1]
 
     @contextmanager
     def interruptible(self, signals: int) -> Iterator[None]:
@@ -155,6 +172,10 @@ class Agreeing(Stopping):
             before, self._limit = self._limit, signals
             try:
                 yield
+            except BaseException as error:
+                if self.number is None or self.count < signals or isinstance(error, Stopped):
+                    raise
+                raise Stopped(self.number) from error  # interrupted code may raise an error of its own
             finally:
                 self._limit = before
 
