@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from ppolm.base_setup.model_setup import setup_models
-from ppolm.errors import ModelError
+from ppolm.config import SFTConfig
+from ppolm.errors import ConfigError, ModelError
 from ppolm.ppo_trainer import PPOTrainer
 from tests.config.acting import MakeConfig, acts
 from tests.conftest import PROMPTS, spread
@@ -56,6 +57,19 @@ def test_base_bits_asks_for_packed_weights(make_config: MakeConfig, monkeypatch:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(ModelError, match="bitsandbytes"):  # packed weights themselves: test_four_bits
         setup_models(make_config(base_bits=4))
+
+
+@acts("shard_base")
+def test_shard_base_is_for_several_processes_and_plain_weights(make_config: MakeConfig) -> None:
+    assert setup_models(make_config(shard_base=True)).setup.shards is None  # several: tests/ranks/test_sharded_base
+    with pytest.raises(ConfigError, match="base_bits packs them"):
+        make_config(shard_base=True, base_bits=4)
+    with pytest.raises(ConfigError, match="human_fallback: error"):
+        make_config(shard_base=True, reward=("human",), human_fallback="model", reward_model=("x",))
+    with pytest.raises(ConfigError, match="whole copy of the base"):
+        make_config(shard_base=True, engine="mlx")
+    with pytest.raises(ConfigError, match="only adapters are trained"):
+        SFTConfig(shard_base=True, train="all")
 
 
 @acts("sft_adapter")

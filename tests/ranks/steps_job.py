@@ -54,7 +54,8 @@ def run(settings: dict[str, Any], drift: bool) -> dict[str, Any]:
 def watched(gradients: list[torch.Tensor], clip: Any, parameters: Any, *rest: Any) -> torch.Tensor:
     """Clip, and keep the gradients of the update as they were before."""
     values = list(parameters)
-    gradients.append(torch.cat([value.grad.flatten() for value in values]).clone())
+    found = [torch.zeros_like(value) if value.grad is None else value.grad for value in values]
+    gradients.append(torch.cat([gradient.flatten() for gradient in found]).clone())
     return clip(values, *rest)
 
 

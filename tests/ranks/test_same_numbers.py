@@ -35,6 +35,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "few": {"batch_size": 2, "minibatch_size": 1, "samples_per_prompt": 1},
     "trunk": {"trainable_layers": 2, "trunk_mib": 64},
     "early stop": {"target_kl": 1e-6, "learning_rate": 1e-3},
+    "sharded": {"shard_base": True},
+    "sharded, few": {"shard_base": True, "batch_size": 2, "minibatch_size": 1, "samples_per_prompt": 1},
+    "sharded, one sequence in a pass": {"shard_base": True, "microbatch_tokens": 1, "trainable_layers": 2},
 }
 GRADIENTS, WEIGHTS, METRICS = 2e-5, 1e-6, 1e-5
 """Largest differences: of a gradient relative to the largest one of its update; of a weight; of a metric, relative to
@@ -58,7 +61,9 @@ def steps(folder: Path, processes: int, variants: list[str]) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("ranks, same numbers")
-@pytest.mark.parametrize(("processes", "variants"), [(2, list(VARIANTS)), (3, ["plain", "few"]), (4, ["plain"])])
+@pytest.mark.parametrize(
+    ("processes", "variants"), [(2, list(VARIANTS)), (3, ["plain", "few", "sharded, few"]), (4, ["plain", "sharded"])]
+)
 def test_several_processes_compute_what_one_does(
     tmp_path: Path, alone: dict[str, Any], processes: int, variants: list[str]
 ) -> None:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -51,6 +51,9 @@ from ppolm.kernels.recompute import recomputing
 from ppolm.kernels.replaced_forward import find as find_stand_in
 from ppolm.ranks import join_ranks
 
+if TYPE_CHECKING:
+    from ppolm.base_setup.sharded_base import ShardedBlocks
+
 log = logging.getLogger(__name__)
 
 
@@ -64,6 +67,8 @@ class BaseModelSetup:
         self.device = resolve_device(config.device, self.ranks.local_rank)
         source = model_path(self.name)
         self.dtype = self._choose_dtype(config, source)
+        self.shards: ShardedBlocks | None = None
+        """The blocks, if their weights are dealt out over the processes."""
         self.causal_lm = self._load_base(config, source)
         self.transformer = find_transformer(self.causal_lm)
         self.text_config = self.causal_lm.config.get_text_config()
@@ -116,7 +121,13 @@ class BaseModelSetup:
         """The model, frozen, on its device."""
         if self.device.type == "cpu" and self.dtype == torch.bfloat16:
             make_bfloat16_safe()
-        model = load_causal_lm(source, self.dtype, config.trust_remote_code, self.device, config.base_bits)
+        given = (source, self.dtype, config.trust_remote_code, self.device)
+        if config.shard_base and self.ranks.shares:
+            from ppolm.base_setup.sharded_base import load_sharded
+
+            model, self.shards = load_sharded(*given, self.ranks)
+        else:
+            model = load_causal_lm(*given, config.base_bits)
         model.name_or_path = self.name  # saved adapters name their base as the user does
         return model.eval().requires_grad_(False)
 
@@ -190,8 +201,17 @@ class BaseModelSetup:
         mode = current_mode()
         return computing(mode if mode.sampling and mode.owner is self.mode.owner else self.mode)
 
+    def whole(self) -> AbstractContextManager[None]:
+        """A context in which this process has all weights of a sharded base; to be entered by all processes."""
+        return nullcontext() if self.shards is None else self.shards.whole()
+
     def blocks(self, **inputs: Any) -> Any:
         """Run the transformer without its output matrix."""
+        if self.shards is not None and not self.ranks.shares and not self.shards.are_whole:
+            raise ModelError(
+                "One process cannot compute with a sharded base alone: the others hold the rest of its weights. Leave "
+                "shard_base out, or what asks the model here (such as human_fallback: model)."
+            )
         if "input_ids" in inputs and self.state_dtype != self.dtype:
             embedded = self.causal_lm.get_input_embeddings()(inputs.pop("input_ids"))
             inputs["inputs_embeds"] = embedded.to(self.state_dtype)

@@ -125,7 +125,8 @@ def _decisions(
     yield decide("packed_prompts", lambda: _try_packed(setup, trial))
     yield decide("slot_sampler", lambda: _try_sampler(setup, "slots"))
     yield decide("decode_matrices", lambda: _try_decode_matrices(setup))
-    yield decide("shared_trunk", lambda: None)  # compared where its depth is known (trunk)
+    # compared where its depth is known (trunk)
+    yield decide("shared_trunk", lambda: None if setup.shards is None else "every block of a sharded base is fetched")
     yield decide("library_cache", lambda: _try_library_cache(setup))
 
 
@@ -160,7 +161,7 @@ def check_padding(setup: BaseModelSetup, trial: Trial) -> None:
 
 def _try_fused_blocks(setup: BaseModelSetup, trial: Trial) -> str | None:
     blocks = find_blocks(setup.causal_lm)[1]
-    refusal = fuse_blocks(setup.causal_lm, blocks)
+    refusal = fuse_blocks(setup.causal_lm, blocks, None if setup.shards is None else setup.shards.fusable)
     if refusal is None:
         setup.fused = True
         refusal = compare(setup, setup.project_all(states_of(setup, trial.padded(setup))), trial.logits)

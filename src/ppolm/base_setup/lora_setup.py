@@ -27,6 +27,7 @@ from ppolm.base_setup.trunk import Trunk, make_trunk
 from ppolm.config.paths import absolute
 from ppolm.errors import ModelError
 from ppolm.kernels.lora_linear import fuse_adapters
+from ppolm.kernels.whole_weights import shard_of
 from ppolm.messages import reason
 
 log = logging.getLogger(__name__)
@@ -100,9 +101,9 @@ class AdapterSet:
         self.load_weights(name, folder)  # PEFT accepts missing layers; this does not
 
     def _fingerprint(self) -> dict[int, Tensor]:
-        """The first few numbers of every base weight, by the weight's identity."""
-        weights = self.setup.causal_lm.parameters()
-        return {id(weight): weight.detach().flatten()[:8].clone() for weight in weights if not weight.requires_grad}
+        """The first few numbers of what is here of every base weight, by the weight's identity."""
+        weights = [weight for weight in self.setup.causal_lm.parameters() if not weight.requires_grad]
+        return {id(weight): shard_of(weight.detach()).flatten()[:8].clone() for weight in weights}
 
     def _added(self, name: str, before: dict[int, Tensor]) -> None:
         after = self._fingerprint()

@@ -18,6 +18,7 @@ from ppolm.batches.sequences import Microbatch
 from ppolm.config import PPOConfig, SupervisedConfig
 from ppolm.errors import ModelError
 from ppolm.kernels.rounding import disagreement, rounding_limit
+from ppolm.kernels.whole_weights import shard_of
 from ppolm.messages import reason
 
 if TYPE_CHECKING:
@@ -90,7 +91,9 @@ def held(adapters: AdapterSet, trained: Sequence[str | None]) -> tuple[int, int]
     (its gradient, two moments, and copies of it and the moments, for undoing a step), and the trunk's states."""
     every = list(adapters.setup.causal_lm.parameters())
     own = {id(one) for name in adapters.names for one in adapters.parameters(name).values()}
-    base = sum(one.nbytes for one in every if id(one) not in own)
+    base = sum(shard_of(one).nbytes for one in every if id(one) not in own)
+    if adapters.setup.shards is not None:
+        base += 2 * adapters.setup.shards.largest  # the block that is computed, and the next one on its way
     size = sum(one.nbytes for one in every if id(one) in own)
     for name in trained:
         weights = every if name is None else adapters.parameters(name).values()

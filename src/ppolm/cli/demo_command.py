@@ -45,6 +45,8 @@ class DemoArguments:
     """model: a reward model learned from the judge's preferences. gold: the judge itself. Or path/file.py:function."""
     engine: EngineName = "local"
     """What samples: local, or mlx (docs/engines.md)."""
+    shard_base: bool = False
+    """Of several processes, let each hold a part of the base (docs/processes.md)."""
     posts: int = 256
     """Test posts to measure on, at most 256: fewer are quicker and less certain."""
     samples: int = 3
@@ -99,6 +101,7 @@ def demo_config(arguments: DemoArguments) -> PPOConfig:
         max_steps=config.max_steps if arguments.steps is None else arguments.steps,
         reward=(arguments.reward,),
         engine=arguments.engine,
+        shard_base=arguments.shard_base,
         output_dir=arguments.output_dir,
         run_name=arguments.run_name,
     )

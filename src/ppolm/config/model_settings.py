@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar, get_args
 from ppolm.config.limits import LARGEST
 from ppolm.config.paths import anchored
 from ppolm.config.setting import check_limits, setting
-from ppolm.config.validation import reject_unknown_keys
+from ppolm.config.validation import check_shards, reject_unknown_keys
 from ppolm.config.value_types import coerce_types
 from ppolm.config.yaml_io import read_yaml, write_yaml
 
@@ -63,6 +63,9 @@ class ModelSettings:
     base_bits: Literal[4] | None = setting(None, group="machine", on_resume="fixed")
     """4: store the matrices of the frozen base in 4 bits (NF4 of bitsandbytes, extra bits), which are computed with in
     dtype. None: in dtype."""
+    shard_base: bool = setting(False, group="machine", on_resume="may change")
+    """Of several processes, let each hold a part of every block of the base (FSDP2), for a base that fits on no device.
+    Sampling needs all of it on each of them, or engine vllm. No effect with one process."""
     threads: int | None = setting(None, group="machine", at_least=1, on_resume="may change")
     """CPU threads. None: as many as a model of this width can use, unless OMP_NUM_THREADS is set."""
     plain: bool = setting(False, group="machine", on_resume="may change")
@@ -76,6 +79,7 @@ class ModelSettings:
     def __post_init__(self) -> None:
         coerce_types(self)
         check_limits(self)
+        check_shards(self)
 
     @property
     def fast_paths_off(self) -> tuple[FastPath, ...]:

@@ -17,6 +17,7 @@ from ppolm.messages import brief
 from ppolm.names import EMBEDDED
 
 if TYPE_CHECKING:
+    from ppolm.config.model_settings import ModelSettings
     from ppolm.config.ppo_config import PPOConfig
     from ppolm.config.supervised_config import RewardConfig, SFTConfig, SupervisedConfig
 
@@ -48,8 +49,18 @@ def check_supervised(config: SupervisedConfig) -> None:
         )
 
 
+def check_shards(config: ModelSettings) -> None:
+    """Raise ConfigError if the base is to be sharded and packed."""
+    if config.shard_base and config.base_bits is not None:
+        raise ConfigError(
+            "shard_base deals out plain weights, and base_bits packs them, which FSDP cannot take apart. Leave one out."
+        )
+
+
 def check_sft(config: SFTConfig) -> None:
-    """Raise ConfigError if packed weights are to be trained."""
+    """Raise ConfigError if packed or sharded weights are to be trained."""
+    if config.train == "all" and config.shard_base:
+        raise ConfigError("train is 'all', but only adapters are trained on a sharded base. Leave shard_base out.")
     if config.train == "all" and config.base_bits is not None:
         raise ConfigError("train is 'all', but weights in 4 bits cannot be trained. Leave base_bits out.")
 
@@ -74,6 +85,7 @@ def check_ppo(config: PPOConfig) -> None:
             "Set kl_estimator to k2 or k3."
         )
     _check_engine(config)
+    _check_sharded_ppo(config)
     _check_rewards(config)
     if config.run_name is not None and not is_plain_name(config.run_name):
         raise ConfigError(
@@ -107,6 +119,16 @@ def _check_engine(config: PPOConfig) -> None:
         refuse_secret("engine_url", url)
     if len({url.rstrip("/") for url in config.engine_url}) < len(config.engine_url):
         raise ConfigError(f"engine_url names the same server twice: {', '.join(config.engine_url)}.")
+
+
+def _check_sharded_ppo(config: PPOConfig) -> None:
+    if config.shard_base and config.engine == "mlx":
+        raise ConfigError("engine mlx has a whole copy of the base in every process. Leave shard_base out, or mlx.")
+    if config.shard_base and config.human_needs_model:
+        raise ConfigError(
+            "human_fallback is 'model', which the process that waits for people would compute alone, and a sharded "
+            "base is computed by all of them. Set human_fallback: error, or leave shard_base out."
+        )
 
 
 def _check_rewards(config: PPOConfig) -> None:

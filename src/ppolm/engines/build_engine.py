@@ -25,6 +25,8 @@ def build_engine(config: PPOConfig, policy: PolicyModel) -> Engine:
         return MLXEngine(policy)
     if config.engine == "vllm":
         return _build_vllm(config, policy)
+    if policy.setup.shards is not None:
+        policy.setup.shards.check_fits(policy.setup.device)
     return policy
 
 

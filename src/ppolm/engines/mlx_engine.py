@@ -43,6 +43,8 @@ class MLXEngine:
 
     def generate(self, prompts: Sequence[Sequence[int]], sampling: Sampling, uniforms: Tensor) -> list[Sampled]:
         """One response per prompt from the policy as it is now; ``uniforms`` decide every draw."""
+        if not prompts:
+            return []
         self._refuse_long(max(map(len, prompts)) + sampling.max_new_tokens)
         self.refresh()
         return self._sample(prompts, sampling, uniforms)

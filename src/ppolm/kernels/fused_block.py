@@ -119,15 +119,18 @@ def last_block_at(block: nn.Module | None, positions: Tensor) -> AbstractContext
     return standing_in([block], dataclasses.replace(fused, positions=positions))
 
 
-def fuse_blocks(model: PreTrainedModel, blocks: nn.ModuleList) -> str | None:
-    """Let the blocks of a model compute as above; returns the reason if they are not of the common kind."""
+def fuse_blocks(model: PreTrainedModel, blocks: nn.ModuleList, agree: bool | None = None) -> str | None:
+    """Let the blocks of a model compute as above; returns the reason if they are not of the common kind.
+
+    ``agree``: the answer of ``blocks_agree``, if it was asked before.
+    """
     if model.config._attn_implementation not in MASKED:
         return f"attention is {model.config._attn_implementation}, not sdpa"
     if not all(map(fits, blocks)):
         return "blocks do not consist of norm, attention, norm and gated feed-forward"
     if any(_traits(block) != _traits(blocks[0]) for block in blocks):
         return "blocks are not all alike"
-    if not _agrees(blocks[0]):
+    if not (blocks_agree(blocks[0]) if agree is None else agree):
         return "blocks have the usual parts but compute something else"
     for block in blocks:
         install(block, FusedBlock.of(block))
@@ -161,8 +164,10 @@ def _traits(block: Any) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def _agrees(block: Any) -> bool:
-    """Whether both ways give the same numbers, compared in float32 whatever the model's precision."""
+def blocks_agree(block: Any) -> bool:
+    """Whether both ways give a block's numbers, compared in float32 whatever the model's precision."""
+    if not fits(block):
+        return False
     block = copy.deepcopy(block).float().cpu().eval()
     norm = block.input_layernorm.weight
     generator = torch.Generator().manual_seed(0)

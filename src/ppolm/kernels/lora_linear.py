@@ -7,7 +7,6 @@ such as queries, keys and values, share the low-rank products and one gradient.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +19,7 @@ from transformers.pytorch_utils import Conv1D
 
 from ppolm.kernels.products import converted, current_mode, finite, product_dtype
 from ppolm.kernels.replaced_forward import find, install, undo
+from ppolm.kernels.whole_weights import shard_of, whole_copy
 
 SAME = 1e-4
 """Largest difference from PEFT, relative to the size of what is compared, that rounding can explain."""
@@ -64,6 +64,7 @@ def is_product(layer: Any) -> bool:
         return True
     if not isinstance(layer, nn.Linear) or layer.weight.is_meta:
         return isinstance(layer, nn.Linear) and type(layer).forward is nn.Linear.forward
+    layer = whole_copy(layer) if shard_of(layer.weight) is not layer.weight else layer
     x = torch.linspace(-1, 1, layer.in_features, device=layer.weight.device, dtype=layer.weight.dtype)[None, None]
     shapes = {name: value.to("meta") for name, value in layer.named_parameters()}
     with torch.no_grad():
@@ -77,7 +78,7 @@ def is_product(layer: Any) -> bool:
 
 def _disagreement(layer: LoraLayer, adapter: str) -> float:
     """Largest relative difference of outputs and gradients from PEFT's, in float32 with an adapter that is not zero."""
-    layer = copy.deepcopy(layer).float().cpu()
+    layer = whole_copy(layer).float().cpu()
     undo([layer])
     layer.enable_adapters(True)
     layer.set_adapter(adapter)

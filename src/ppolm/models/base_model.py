@@ -87,7 +87,29 @@ class BaseModel:
         own = [i for i, owner in enumerate(owners) if owner == ranks.rank]
         rows = wanted_rows(items, own, read)
         batches = self._passes([items[i] for i in own], token_budget, read, packs) if own else iter(())
-        return (dataclasses.replace(batch, rows=rows[batch.rows]) for batch in batches)
+        found = (dataclasses.replace(batch, rows=rows[batch.rows]) for batch in batches)
+        return found if self.setup.shards is None else self._in_step(found)
+
+    def _in_step(self, batches: Iterator[Microbatch]) -> Iterator[Microbatch]:
+        """The same passes, and idle ones until the last process is done: in every pass all fetch each other's shards.
+
+        So each batch must be computed, and its gradients if there are any, before the next one is asked for.
+        """
+        ranks = self.setup.ranks
+        for batch in batches:
+            ranks.some(True)
+            yield batch
+        while ranks.some(False):
+            self._idle()
+
+    def _idle(self) -> None:
+        """A pass of which nothing is used, nor of its gradients: zero times infinity would not be zero."""
+        tokens = [torch.zeros(1, dtype=torch.long)]
+        for batch in TokenSequences(tokens, tokens).microbatches(2, self.setup.tokenizer.pad_id, self.setup.device):
+            states = self.states(batch)
+            if states.requires_grad:
+                trained = [value for value in self.parameters().values() if value.requires_grad]
+                torch.autograd.grad(states.sum(), trained, allow_unused=True)
 
     def _passes(
         self, items: Sequence[Answers], token_budget: int, read: Read, packs: bool | None

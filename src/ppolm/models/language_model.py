@@ -41,6 +41,8 @@ class LanguageModel(BaseModel):
 
     def generate(self, prompts: Sequence[Sequence[int]], sampling: Sampling, uniforms: Tensor) -> list[Sampled]:
         """Sample one response per prompt; ``uniforms`` [prompts, max_new_tokens] decide every draw."""
-        longest = max(map(len, prompts)) + sampling.max_new_tokens
-        with self.active():
+        longest = max(map(len, prompts), default=0) + sampling.max_new_tokens
+        with self.active(), self.setup.whole():
+            if not prompts:
+                return []
             return sample(self.setup.capabilities.sampler_for(longest), self.setup, prompts, sampling, uniforms)

@@ -64,6 +64,15 @@ class Ranks:
             _collectives().all_reduce(numbers)
         return numbers
 
+    def send(self, numbers: Tensor) -> None:
+        """Overwrite a tensor with the first process's."""
+        if self.shares:  # as bytes, which every backend can send
+            _collectives().broadcast(numbers.view(-1).view(_torch().uint8), src=0)
+
+    def some(self, value: bool) -> bool:
+        """Whether it is so on some process. On the host: no device is waited for."""
+        return bool(self.sum(_torch().tensor([float(value)])) > 0) if self.shares else value
+
     def gather(self, value: T) -> list[T]:
         """The values of all processes, in their order."""
         if not self.shares:
@@ -140,6 +149,12 @@ def _collectives() -> Any:
     import torch.distributed
 
     return torch.distributed
+
+
+def _torch() -> Any:
+    import torch
+
+    return torch
 
 
 def checksum(parameters: dict[str, Tensor]) -> tuple[float, float]:

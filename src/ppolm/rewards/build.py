@@ -112,6 +112,8 @@ def build_human_reward(
 class ModelReward:
     """The reward model or ensemble as a reward; it ignores data columns."""
 
+    shares_passes = True
+
     def __init__(self, model: RewardModel | RewardEnsemble) -> None:
         self.model = model
 

@@ -23,7 +23,10 @@ class Engine(Protocol):
     """Anything that samples: token ids in, token ids with log-probabilities out. By default the policy itself."""
 
     def generate(self, prompts: Sequence[Sequence[int]], sampling: Sampling, uniforms: Tensor) -> list[Sampled]:
-        """One response per prompt; ``uniforms`` [prompts, max_new_tokens] are the random numbers to use."""
+        """One response per prompt; ``uniforms`` [prompts, max_new_tokens] are the random numbers to use.
+
+        Of several processes, each may be given a part of the prompts, or none.
+        """
 
 
 @runtime_checkable
@@ -89,7 +92,7 @@ class Generator:
         keys = [repr(prompt).encode() for prompt in prompts]
         owners = deal([len(prompt) + longest for prompt in prompts], keys, self.ranks.size)
         own = [i for i, owner in enumerate(owners) if owner == self.ranks.rank]
-        mine = self.engine.generate([prompts[i] for i in own], self.sampling, uniforms[own]) if own else []
+        mine = self.engine.generate([prompts[i] for i in own], self.sampling, uniforms[own])  # also none at all
         found = {i: one for part in self.ranks.gather(dict(zip(own, mine, strict=True))) for i, one in part.items()}
         return [found[i] for i in range(len(prompts))]
 

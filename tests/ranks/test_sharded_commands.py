@@ -1,0 +1,44 @@
+"""The commands with a sharded base: a run resumes on one process, SFT and reward training agree with one process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.ranks.launching import TRAIN, metrics, run, same
+
+pytestmark = pytest.mark.slow
+
+
+def ppolm(processes: int, folder: Path, *arguments: str) -> str:
+    code, output = run(processes, "ppolm", *arguments, cwd=folder)
+    assert code == 0, output
+    return output
+
+
+def test_a_sharded_run_resumes_on_one_process_with_equal_evaluations(tmp_path: Path) -> None:
+    ppolm(1, tmp_path, "train", *TRAIN, "--max-steps", "4", "--run-name", "whole")
+    ppolm(2, tmp_path, "train", *TRAIN, "--max-steps", "2", "--run-name", "x", "--shard-base")
+    ppolm(1, tmp_path, "train", "--resume", "runs/x", "--max-steps", "4")
+    assert same(metrics(tmp_path / "runs" / "whole"), metrics(tmp_path / "runs" / "x"))
+    policy = tmp_path / "runs" / "x" / "best" / "adapter_model.safetensors"
+    assert policy.stat().st_size == (tmp_path / "runs" / "whole" / "best" / policy.name).stat().st_size
+
+
+@pytest.mark.parametrize("command", ["sft", "reward"])
+def test_supervised_training_on_a_sharded_base_is_the_same(tmp_path: Path, command: str) -> None:
+    pairs = [
+        {"prompt": f"Question {i}?", "chosen": f"The answer to {i} is good.", "rejected": "No."} for i in range(25)
+    ]
+    rows = pairs if command == "reward" else [{"prompt": row["prompt"], "completion": row["chosen"]} for row in pairs]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    flags = ["--model-name", "embedded", "--data", "rows.jsonl", "--batch-size", "8", "--learning-rate", "1e-3"]
+    flags += ["--threads", "1", "--lora-dropout", "0", "--microbatch-tokens", "64"]
+    found = []
+    for processes, shards in ((1, []), (2, ["--shard-base"])):
+        ppolm(processes, tmp_path, command, *flags, "--output", f"out-{processes}", *shards)
+        found.append(json.loads((tmp_path / f"out-{processes}" / "training.json").read_text())["validation"])
+    assert same(found[0], found[1])
+    assert found[0][-1]["loss"] < found[0][0]["loss"]
