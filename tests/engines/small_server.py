@@ -18,7 +18,7 @@ from ppolm.batches.sequences import TokenSequences
 from ppolm.models.language_model import LanguageModel
 from ppolm.rollout.sampling import Sampling
 
-Fault = Literal["hang", "stuck", "503", "not json", "no tokens", "cut short", "stale", "unapplied", "too strong"]
+Fault = Literal["hang", "stuck", "503", "400", "not json", "no tokens", "cut short", "stale", "unapplied", "too strong"]
 """``hang``: nothing is answered; ``stuck``: only samples are not. The last three answer well, from wrong weights."""
 
 
@@ -76,6 +76,8 @@ class SmallServer:
             raise ConnectionAbortedError
         if self.fault == "503" and sampling:
             raise RefusedError(503, "overloaded")
+        if self.fault == "400" and sampling:
+            raise RefusedError(400, "no such parameter")
         if self.fault == "not json" and sampling:
             return b"<html>Bad gateway</html>"
         if path == "/v1/completions":

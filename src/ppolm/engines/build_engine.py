@@ -34,8 +34,8 @@ def build_generator(config: PPOConfig, policy: PolicyModel) -> Generator:
 
     engine, setup = build_engine(config, policy), policy.setup
     options = (Sampling.of(config), config.seed, config.samples_per_prompt)
-    if config.async_rollouts and isinstance(engine, VllmEngine):
-        return AheadGenerator(engine, setup, *options)
+    if config.async_rollouts and isinstance(engine, (VllmEngine, FirstProcessAsks)):
+        return AheadGenerator(engine, setup, *options, setup.ranks)
     return Generator(engine, setup, *options, setup.ranks)
 
 
@@ -57,8 +57,6 @@ def _build_vllm(config: PPOConfig, policy: PolicyModel) -> Engine:
 
     folder = config.engine_folder or str(Path(config.output_dir) / "engine")
     ranks, made = policy.setup.ranks, list[VllmEngine]()
-    if ranks.shares and config.async_rollouts:
-        raise ConfigError("async_rollouts works in one process so far. Leave it out, or start without torchrun.")
 
     def build() -> None:
         given = {"timeout": config.engine_timeout, "ahead": config.async_rollouts}
@@ -76,6 +74,8 @@ class FirstProcessAsks:
     def generate(self, *_: object) -> list[Sampled]:
         """Never called."""
         raise AssertionError("only the first process samples on servers")
+
+    publish = sample = refuse_ahead = generate
 
 
 def _not_installed(why: str) -> ConfigError:
