@@ -15,7 +15,7 @@ from ppolm.engines.vllm_engine import VllmEngine
 from ppolm.engines.vllm_pool import Patience
 from tests.engines.small_server import SmallServer
 
-QUICK = Patience(back_off=0.01, look=0.3, silences=1, alone=0.5)
+QUICK = Patience(back_off=0.01, look=0.3, silences=1, stalled=60.0, alone=0.5)
 Train = Callable[..., None]
 
 

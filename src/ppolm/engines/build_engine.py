@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from ppolm.config import PPOConfig
 from ppolm.errors import ConfigError
@@ -11,7 +12,7 @@ from ppolm.messages import reason
 from ppolm.models import PolicyModel
 from ppolm.rollout.ahead_generator import AheadGenerator
 from ppolm.rollout.generator import Engine, Generator
-from ppolm.rollout.sampling import Sampled, Sampling
+from ppolm.rollout.sampling import Sampling
 
 
 def build_engine(config: PPOConfig, policy: PolicyModel) -> Engine:
@@ -71,7 +72,7 @@ class FirstProcessAsks:
 
     asked_once = True
 
-    def generate(self, *_: object) -> list[Sampled]:
+    def generate(self, *_: object) -> Any:
         """Never called."""
         raise AssertionError("only the first process samples on servers")
 
