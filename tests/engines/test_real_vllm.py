@@ -21,6 +21,7 @@ from ppolm.rollout.generator import Generator
 from ppolm.rollout.sampling import Sampling
 from tests.engines.conftest import Train
 from tests.engines.real_server import CLOSE, PYTHON, RealServer, demo
+from tests.ranks.launching import TRAIN, metrics, run, same
 
 pytestmark = pytest.mark.skipif(not PYTHON, reason="needs vLLM, which `make test-vllm` installs and starts")
 PROMPTS = ["My boss asked me to work", "Tell me about the sea", "I have a plan", "My neighbor is loud"]
@@ -150,6 +151,16 @@ def test_rollouts_ahead_learn_too(real: list[RealServer], tmp_path: Path) -> Non
     assert [row["staleness"] for row in results.metrics] == [0] + [1] * 9
     assert last["avg_reward"] - first["avg_reward"] > 4 * last["reward_gain_error"]
     assert all(row["importance_ess"] > 0.9 for row in results.metrics)
+
+
+def test_rollouts_ahead_are_the_same_in_two_processes(real: list[RealServer], tmp_path: Path) -> None:
+    flags = [*TRAIN, "--max-steps", "4", "--engine", "vllm", "--engine-url", real[0].url, "--async-rollouts"]
+    for processes in (1, 2):
+        code, output = run(processes, "ppolm", "train", *flags, "--run-name", f"of-{processes}", cwd=tmp_path)
+        assert code == 0, output
+    alone, both = (metrics(tmp_path / "runs" / f"of-{processes}") for processes in (1, 2))
+    assert [row["staleness"] for row in both if row["kind"] == "train"] == [0, 1, 1, 1]
+    assert same(alone, both)
 
 
 def test_a_server_in_bfloat16_that_reports_processed_log_probabilities(
