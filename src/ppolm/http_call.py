@@ -93,18 +93,10 @@ def call(
 
     threading.Thread(target=work, daemon=True, name="HTTP call").start()
     try:
-        while not (in_time := found.done.wait(max(0.0, min(every, until - time.monotonic(), threading.TIMEOUT_MAX)))):
-            if look is None or time.monotonic() >= until:
-                break
-            look()
+        return found.get(until, look, every)
     finally:
         if not found.done.is_set():
             handler.end()
-    if not in_time:
-        raise TimeoutError("timed out")
-    if found.error is not None:
-        raise found.error
-    return found.body
 
 
 class _Outcome:
@@ -114,6 +106,18 @@ class _Outcome:
         self.done = threading.Event()
         self.body = b""
         self.error: BaseException | None = None
+
+    def get(self, until: float, look: Callable[[], None] | None, every: float) -> bytes:
+        """The body once it is there; raises the error, or TimeoutError."""
+        while not self.done.is_set():
+            left = until - time.monotonic()
+            if left <= 0:
+                raise TimeoutError("timed out")
+            if not self.done.wait(min(left, every, threading.TIMEOUT_MAX)) and look is not None:
+                look()
+        if self.error is not None:
+            raise self.error
+        return self.body
 
 
 def _read(answer: Any, until: float) -> bytes:
