@@ -35,7 +35,8 @@ def environment() -> Path:
 
 def main() -> None:
     """Run the tests; the exit status is that of pytest."""
-    tests = [sys.executable, "-m", "pytest", "-n", "0", "-v", "tests/engines/test_real_vllm.py", *sys.argv[1:]]
+    files = [f"tests/engines/test_real_vllm{part}.py" for part in ("", "_faults")]
+    tests = [sys.executable, "-m", "pytest", "-n", "0", "-v", *files, *sys.argv[1:]]
     chosen = {**os.environ, "PPOLM_VLLM_PYTHON": str(environment())}
     sys.exit(subprocess.run(tests, cwd=ROOT, env=chosen).returncode)
 

@@ -6,12 +6,13 @@ import base64
 import contextlib
 import functools
 import http.client
+import math
 import socket
 import ssl
 import threading
 import time
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -59,10 +60,18 @@ class _Watched(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
                 connection.sock.shutdown(socket.SHUT_RDWR)
 
 
-def call(url: str, data: bytes | None, headers: Mapping[str, str], seconds: float) -> bytes:
+def call(
+    url: str,
+    data: bytes | None,
+    headers: Mapping[str, str],
+    seconds: float,
+    look: Callable[[], None] | None = None,
+    every: float = math.inf,
+) -> bytes:
     """The complete response body within ``seconds``; raises TimeoutError, TooLargeError or what urllib raises.
 
-    With ``data`` it is a POST request, without a GET.
+    With ``data`` it is a POST request, without a GET. While it is waited for, ``look`` is called every so many seconds;
+    what it raises ends the call.
 
     A socket's time-out restarts with every byte, and name resolution has none. So the call runs in its own thread,
     and the caller stops waiting for it at the deadline.
@@ -84,15 +93,10 @@ def call(url: str, data: bytes | None, headers: Mapping[str, str], seconds: floa
 
     threading.Thread(target=work, daemon=True, name="HTTP call").start()
     try:
-        in_time = found.done.wait(min(seconds, threading.TIMEOUT_MAX))
+        return found.get(until, look, every)
     finally:
         if not found.done.is_set():
             handler.end()
-    if not in_time:
-        raise TimeoutError("timed out")
-    if found.error is not None:
-        raise found.error
-    return found.body
 
 
 class _Outcome:
@@ -102,6 +106,18 @@ class _Outcome:
         self.done = threading.Event()
         self.body = b""
         self.error: BaseException | None = None
+
+    def get(self, until: float, look: Callable[[], None] | None, every: float) -> bytes:
+        """The body once it is there; raises the error, or TimeoutError."""
+        while not self.done.is_set():
+            left = until - time.monotonic()
+            if left <= 0:
+                raise TimeoutError("timed out")
+            if not self.done.wait(min(left, every, threading.TIMEOUT_MAX)) and look is not None:
+                look()
+        if self.error is not None:
+            raise self.error
+        return self.body
 
 
 def _read(answer: Any, until: float) -> bytes:

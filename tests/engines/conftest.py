@@ -13,9 +13,10 @@ from ppolm.base_setup.model_setup import Models, setup_models
 from ppolm.config import PPOConfig
 from ppolm.engines.vllm_engine import VllmEngine
 from ppolm.engines.vllm_pool import Patience
+from tests.engines.real_server import RealServer
 from tests.engines.small_server import SmallServer
 
-QUICK = Patience(back_off=0.01, look=0.3, silences=1, alone=0.5)
+QUICK = Patience(back_off=0.01, look=0.3, silences=1, stalled=60.0, alone=0.5)
 Train = Callable[..., None]
 
 
@@ -27,6 +28,20 @@ def servers(make_config: Callable[..., PPOConfig], monkeypatch: pytest.MonkeyPat
     yield started
     for server in started:
         server.stop()
+
+
+@pytest.fixture(scope="session")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RealServer]]:
+    """Two vLLM servers of the embedded model, for the tests of `make test-vllm`."""
+    folder = tmp_path_factory.mktemp("vllm")
+    started = [RealServer(folder).start(), RealServer(folder).start()]
+    try:
+        for server in started:
+            server.wait()
+        yield started
+    finally:
+        for server in started:
+            server.kill()
 
 
 @pytest.fixture

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import socket
 import subprocess
 import time
 import urllib.request
 from pathlib import Path
+from typing import Any
 
-from ppolm.embedded import MODEL
+from ppolm.config import PPOConfig
+from ppolm.embedded import DEMO, MODEL
 
 PYTHON = os.environ.get("PPOLM_VLLM_PYTHON", "")
 """The interpreter of that environment; empty if there is none."""
 STARTS_WITHIN = 300.0
+CLOSE = 1e-4
+"""Tolerance of a log-probability between vLLM and us, both in float32."""
+
+
+def demo(output: Path, **changes: Any) -> PPOConfig:
+    """The demo's settings for a short run into a folder."""
+    fixed: dict[str, Any] = {"output_dir": str(output), "run_name": "run", "tensorboard": False, "device": "cpu"}
+    return dataclasses.replace(PPOConfig.from_yaml(DEMO), **(fixed | changes))
 
 
 class RealServer:
@@ -63,3 +74,13 @@ class RealServer:
         if self.process is not None and self.process.poll() is None:
             os.killpg(self.process.pid, 9)
             self.process.wait()
+
+    def engine_processes(self) -> list[int]:
+        """The processes that compute for it: all below the one that answers."""
+        assert self.process is not None
+        found, below = list[int](), [self.process.pid]
+        while below:
+            asked = ["ps", "-o", "pid=", "--ppid", ",".join(map(str, below))]
+            below = [int(pid) for pid in subprocess.run(asked, capture_output=True, text=True).stdout.split()]
+            found += below
+        return found

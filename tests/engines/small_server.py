@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.server
 import json
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -18,8 +19,23 @@ from ppolm.batches.sequences import TokenSequences
 from ppolm.models.language_model import LanguageModel
 from ppolm.rollout.sampling import Sampling
 
-Fault = Literal["hang", "stuck", "503", "not json", "no tokens", "cut short", "stale", "unapplied", "too strong"]
-"""``hang``: nothing is answered; ``stuck``: only samples are not. The last three answer well, from wrong weights."""
+Fault = Literal[
+    "hang",
+    "stuck",
+    "engine stuck",
+    "slow",
+    "503",
+    "400",
+    "not json",
+    "no tokens",
+    "cut short",
+    "stale",
+    "unapplied",
+    "too strong",
+]
+"""``hang``: nothing is answered; ``stuck``: only samples are not; ``engine stuck``: nothing that is computed; ``slow``:
+samples are answered ``slow_seconds`` late, and tokens are counted meanwhile. The last three answer well, from wrong
+weights."""
 
 
 class RefusedError(Exception):
@@ -36,6 +52,10 @@ class SmallServer:
         """What the header Authorization must be."""
         self.processed = False
         """Whether log-probabilities are those after temperature and top-k."""
+        self.counts = True
+        """Whether its metrics have the tokens so far."""
+        self.tokens = 0
+        self.slow_seconds = 0.0
         self.requests: list[dict[str, Any]] = []
         """Bodies of the requests for samples."""
         self.loads: list[str] = []
@@ -70,12 +90,18 @@ class SmallServer:
 
     def answer(self, path: str, body: dict[str, Any]) -> bytes:
         sampling = path == "/v1/completions" and body.get("prompt_logprobs") is None
-        if self.fault == "hang" or (self.fault == "stuck" and sampling):
+        computing = path in ("/v1/completions", "/v1/load_lora_adapter")
+        held = {"hang": True, "stuck": sampling, "engine stuck": computing}
+        if self.fault is not None and held.get(self.fault, False):
             self._released.wait(60)
+        if self.fault == "slow" and sampling and body["max_tokens"] > 1:
+            self._compute_slowly()
         if self._http is None:
             raise ConnectionAbortedError
         if self.fault == "503" and sampling:
             raise RefusedError(503, "overloaded")
+        if self.fault == "400" and sampling:
+            raise RefusedError(400, "no such parameter")
         if self.fault == "not json" and sampling:
             return b"<html>Bad gateway</html>"
         if path == "/v1/completions":
@@ -84,7 +110,8 @@ class SmallServer:
         if path == "/v1/models":
             return json.dumps({"data": self._models()}).encode()
         if path == "/metrics":
-            return f'vllm:lora_requests_info{{max_lora="{self.max_loras}"}} 1.0'.encode()
+            counts = f'\nvllm:generation_tokens_total{{engine="0"}} {self.tokens}\n' if self.counts else ""
+            return f'vllm:lora_requests_info{{max_lora="{self.max_loras}"}} 1.0{counts}'.encode()
         if path == "/v1/load_lora_adapter":
             with self._lock:
                 self._load(body["lora_name"], body["lora_path"])
@@ -94,6 +121,11 @@ class SmallServer:
         elif path != "/health":
             raise RefusedError(404, "Not Found")
         return b"ok"
+
+    def _compute_slowly(self) -> None:
+        until = time.monotonic() + self.slow_seconds
+        while time.monotonic() < until and not self._released.wait(0.05):
+            self.tokens += 1
 
     def _models(self) -> list[dict[str, Any]]:
         base = {"id": "base", "parent": None, "root": "x", "max_model_len": self.context}

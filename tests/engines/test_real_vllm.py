@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,7 @@ import torch
 
 from ppolm.base_setup.model_setup import Models, setup_models
 from ppolm.batches.sequences import TokenSequences
-from ppolm.config import PPOConfig
 from ppolm.data.load_rows import load_prompts
-from ppolm.embedded import DEMO
 from ppolm.engines.vllm_engine import VllmEngine
 from ppolm.engines.vllm_pool import Patience
 from ppolm.errors import EngineError
@@ -23,32 +20,12 @@ from ppolm.rollout.generated_text import GeneratedText
 from ppolm.rollout.generator import Generator
 from ppolm.rollout.sampling import Sampling
 from tests.engines.conftest import Train
-from tests.engines.real_server import PYTHON, RealServer
+from tests.engines.real_server import CLOSE, PYTHON, RealServer, demo
+from tests.ranks.launching import TRAIN, metrics, run, same
 
 pytestmark = pytest.mark.skipif(not PYTHON, reason="needs vLLM, which `make test-vllm` installs and starts")
-CLOSE = 1e-4
-"""Tolerance of a log-probability between vLLM and us, both in float32."""
 PROMPTS = ["My boss asked me to work", "Tell me about the sea", "I have a plan", "My neighbor is loud"]
 MakeEngine = Callable[..., VllmEngine]
-
-
-@pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RealServer]]:
-    folder = tmp_path_factory.mktemp("vllm")
-    started = [RealServer(folder).start(), RealServer(folder).start()]
-    try:
-        for server in started:
-            server.wait()
-        yield started
-    finally:
-        for server in started:
-            server.kill()
-
-
-def demo(tmp_path: Path, **changes: Any) -> PPOConfig:
-    config = PPOConfig.from_yaml(DEMO)
-    fixed: dict[str, Any] = {"output_dir": str(tmp_path), "run_name": "run", "tensorboard": False, "device": "cpu"}
-    return dataclasses.replace(config, **(fixed | changes))
 
 
 @pytest.fixture
@@ -176,44 +153,14 @@ def test_rollouts_ahead_learn_too(real: list[RealServer], tmp_path: Path) -> Non
     assert all(row["importance_ess"] > 0.9 for row in results.metrics)
 
 
-def test_a_server_that_is_killed_in_mid_run_and_started_again(
-    real: list[RealServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It dies in the middle of a rollout. The other one does its work; when it is back, it is used again."""
-    urls = tuple(server.url for server in real)
-    quick: dict[str, Any] = {
-        "max_steps": 6,
-        "eval_every": 0,
-        "eval_prompts": None,
-        "judge": None,
-        "max_eval_prompts": 64,
-    }
-    trainer = PPOTrainer(demo(tmp_path, engine="vllm", engine_url=urls, **quick))
-    assert isinstance(trainer.generator.engine, VllmEngine)
-    client = trainer.generator.engine.pool.servers[0].client
-    ask, asked, rewards, steps = client.sample, list[int](), trainer.reward_computer.compute_rewards, list[int]()
-
-    def killed(name: str, job: Any) -> Any:
-        asked.append(job.number)
-        if len(asked) == 24 + 12:  # half of its requests of the second step
-            real[0].kill()
-        return ask(name, job)
-
-    def restarted(*arguments: Any) -> Any:
-        steps.append(len(steps))
-        if len(steps) == 4:
-            real[0].start().wait()
-        return rewards(*arguments)
-
-    monkeypatch.setattr(client, "sample", killed)
-    monkeypatch.setattr(trainer.reward_computer, "compute_rewards", restarted)
-    results = trainer.train(load_prompts("embedded"))
-    print("moved", [row["engine_moved"] for row in results.metrics])
-    assert results.steps == 6
-    assert [row["engine_servers"] for row in results.metrics] == [2, 1, 1, 1, 2, 2]
-    assert results.metrics[0]["engine_moved"] == 0
-    assert results.metrics[1]["engine_moved"] >= 12
-    assert all(row["sampler_mismatch"] < CLOSE for row in results.metrics)
+def test_rollouts_ahead_are_the_same_in_two_processes(real: list[RealServer], tmp_path: Path) -> None:
+    flags = [*TRAIN, "--max-steps", "4", "--engine", "vllm", "--engine-url", real[0].url, "--async-rollouts"]
+    for processes in (1, 2):
+        code, output = run(processes, "ppolm", "train", *flags, "--run-name", f"of-{processes}", cwd=tmp_path)
+        assert code == 0, output
+    alone, both = (metrics(tmp_path / "runs" / f"of-{processes}") for processes in (1, 2))
+    assert [row["staleness"] for row in both if row["kind"] == "train"] == [0, 1, 1, 1]
+    assert same(alone, both)
 
 
 def test_a_server_in_bfloat16_that_reports_processed_log_probabilities(

@@ -62,14 +62,54 @@ def test_a_server_that_dies_in_the_middle_of_a_rollout_loses_nothing(
     assert f"Server {servers[0].url} " in caplog.text
 
 
-def test_a_server_that_only_pretends_to_live_is_given_up_after_the_time_limit(
+@pytest.mark.parametrize("counts", [True, False])
+@pytest.mark.parametrize("fault", ["stuck", "engine stuck"])
+def test_a_server_that_only_pretends_to_live_is_given_up_long_before_the_time_limit(
+    models: Models, make_engine: MakeEngine, servers: list[SmallServer], fault: Fault, counts: bool, train: Train
+) -> None:
+    """It says that it is healthy. Later steps do not wait for it either, and it is used again when it works."""
+    servers[0].counts = counts
+    engine = make_engine(timeout=100_000.0, patience=dataclasses.replace(QUICK, look=0.1, stalled=1.5))
+    texts, _ = rollout(models, engine)
+    servers[0].fault = fault
+    assert rollout(models, engine)[0] == texts
+    assert str(engine.pool.servers[0].down).startswith("has made no progress for ")
+    train()
+    rollout(models, engine)
+    assert engine.pool.servers[0].down == "did not answer /v1/completions within 3 s"
+    servers[0].fault = None
+    rollout(models, engine)
+    assert engine.pool.servers[0].down is None
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_a_server_that_is_slow_is_not_given_up(
+    models: Models, make_engine: MakeEngine, servers: list[SmallServer], counts: bool
+) -> None:
+    """Told by its count of tokens, or where there is none by its answers to requests for one token."""
+    servers[0].counts = counts
+    engine = make_engine(patience=dataclasses.replace(QUICK, look=0.1, stalled=2.5))
+    texts, _ = rollout(models, engine)
+    servers[0].fault, servers[0].slow_seconds = "slow", 4.0
+    assert rollout(models, engine)[0] == texts
+    assert len(engine.pool.up) == 2
+    assert engine.pool.moved == 0
+
+
+def test_a_server_that_hangs_before_it_has_ever_answered_has_the_whole_time_limit_but_only_once(
     models: Models, make_engine: MakeEngine, servers: list[SmallServer]
 ) -> None:
-    engine = make_engine(timeout=6.0)
+    """It may be compiling."""
+    engine = make_engine(timeout=6.0, patience=dataclasses.replace(QUICK, look=0.1, stalled=0.5))
     texts, _ = rollout(models, engine)
-    servers[0].fault = "stuck"
+    servers[0].stop()
+    rollout(models, engine)
+    servers[0].start()
+    servers[0].fault = "engine stuck"
     assert rollout(models, engine)[0] == texts
     assert engine.pool.servers[0].down == "did not answer /v1/completions within 6 s"
+    assert rollout(models, engine)[0] == texts
+    assert engine.pool.servers[0].down == "did not answer /v1/completions within 3 s"
 
 
 def test_a_server_that_comes_back_without_its_adapters_is_used_again(

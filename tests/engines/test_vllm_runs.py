@@ -27,7 +27,7 @@ SERVED: dict[str, Any] = {"engine": "vllm", "eval_every": 2, "max_steps": 4, "nu
 
 @pytest.fixture
 def served(make_config: MakeConfig, servers: list[SmallServer], monkeypatch: pytest.MonkeyPatch) -> MakeConfig:
-    monkeypatch.setattr("ppolm.engines.vllm_pool.Patience", lambda: QUICK)
+    monkeypatch.setattr("ppolm.engines.vllm_engine.Patience", lambda: QUICK)
     for server in servers:
         server.max_loras = 3
     return lambda **changes: make_config(**(SERVED | {"engine_url": tuple(s.url for s in servers)} | changes))

@@ -1,4 +1,4 @@
-"""Jobs of several processes for tests, started as a user starts them: by torchrun."""
+"""Jobs of several processes for tests, started as a user starts them: by torchrun or accelerate."""
 
 from __future__ import annotations
 
@@ -31,16 +31,29 @@ def command(processes: int, module: str, arguments: Sequence[str | Path]) -> lis
 
 def start(processes: int, module: str, *arguments: str | Path, cwd: Path | None = None) -> subprocess.Popen[str]:
     """A job that runs."""
+    return _start(command(processes, module, arguments), cwd)
+
+
+def _start(asked: list[str], cwd: Path | None) -> subprocess.Popen[str]:
     environment = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")} | QUIET
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    asked = command(processes, module, arguments)
     return subprocess.Popen(asked, text=True, cwd=cwd, env=environment, **streams)  # type: ignore[call-overload]
 
 
 def run(processes: int, module: str, *arguments: str | Path, cwd: Path | None = None) -> tuple[int, str]:
     """A job from its start to its end: its exit code and everything that it printed."""
-    with start(processes, module, *arguments, cwd=cwd) as job:
+    return _finish(start(processes, module, *arguments, cwd=cwd))
+
+
+def accelerate(options: Sequence[str], *arguments: str | Path, cwd: Path) -> tuple[int, str]:
+    """ppolm as a job of accelerate launch: its exit code and everything that it printed."""
+    launcher = [sys.executable, "-m", "accelerate.commands.launch", *options, "--module", "ppolm"]
+    return _finish(_start([*launcher, *map(str, arguments)], cwd))
+
+
+def _finish(started: subprocess.Popen[str]) -> tuple[int, str]:
+    with started as job:
         try:
             output, _ = job.communicate(timeout=400)
         finally:

@@ -156,7 +156,7 @@ class PPOConfig(ModelSettings):
     engine_folder: str | None = setting(None, group="sampling", on_resume="may change")
     """Folder that the servers can read under the same path, for the adapter's versions. None: engine in output_dir."""
     engine_timeout: float = setting(600.0, group="sampling", above=0, on_resume="may change")
-    """Seconds for one request to a server. A server that does not answer is noticed sooner if it is not healthy."""
+    """Seconds for one request to a server. A server that makes no progress is noticed sooner."""
     async_rollouts: bool = setting(False, group="sampling", on_resume="fixed")
     """Sample the next step's responses on the servers while this one trains, from the weights before its update."""
     importance_cap: float = setting(2.0, group="update", at_least=1, on_resume="fixed")

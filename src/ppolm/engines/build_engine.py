@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from ppolm.config import PPOConfig
 from ppolm.errors import ConfigError
@@ -11,7 +12,7 @@ from ppolm.messages import reason
 from ppolm.models import PolicyModel
 from ppolm.rollout.ahead_generator import AheadGenerator
 from ppolm.rollout.generator import Engine, Generator
-from ppolm.rollout.sampling import Sampled, Sampling
+from ppolm.rollout.sampling import Sampling
 
 
 def build_engine(config: PPOConfig, policy: PolicyModel) -> Engine:
@@ -36,8 +37,8 @@ def build_generator(config: PPOConfig, policy: PolicyModel) -> Generator:
 
     engine, setup = build_engine(config, policy), policy.setup
     options = (Sampling.of(config), config.seed, config.samples_per_prompt)
-    if config.async_rollouts and isinstance(engine, VllmEngine):
-        return AheadGenerator(engine, setup, *options)
+    if config.async_rollouts and isinstance(engine, (VllmEngine, FirstProcessAsks)):
+        return AheadGenerator(engine, setup, *options, setup.ranks)
     return Generator(engine, setup, *options, setup.ranks)
 
 
@@ -59,8 +60,6 @@ def _build_vllm(config: PPOConfig, policy: PolicyModel) -> Engine:
 
     folder = config.engine_folder or str(Path(config.output_dir) / "engine")
     ranks, made = policy.setup.ranks, list[VllmEngine]()
-    if ranks.shares and config.async_rollouts:
-        raise ConfigError("async_rollouts works in one process so far. Leave it out, or start without torchrun.")
 
     def build() -> None:
         given = {"timeout": config.engine_timeout, "ahead": config.async_rollouts}
@@ -75,9 +74,11 @@ class FirstProcessAsks:
 
     asked_once = True
 
-    def generate(self, *_: object) -> list[Sampled]:
+    def generate(self, *_: object) -> Any:
         """Never called."""
         raise AssertionError("only the first process samples on servers")
+
+    publish = sample = refuse_ahead = generate
 
 
 def _not_installed(why: str) -> ConfigError:

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import urllib.error
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,18 @@ from torch import Tensor
 
 from ppolm.config.secrets import expand, hide
 from ppolm.engines.vllm_messages import GarbageError, Job, read_samples, read_scores, scoring_body
+from ppolm.engines.vllm_pulse import Pulse, StalledError
 from ppolm.errors import EngineError
 from ppolm.http_call import TooLargeError, call, without_login
 from ppolm.messages import brief, reason
-from ppolm.rollout.sampling import Sampled
+from ppolm.rollout.sampling import Sampled, Sampling
 
 AUTHORIZATION = "PPOLM_ENGINE_AUTHORIZATION"
 """Environment variable whose value is sent as the Authorization header of every call, such as "Bearer ..."."""
 SHORT = 5.0
 """Seconds for calls that compute nothing."""
+TOKEN_COUNTS = re.compile(rb"^vllm:\w*tokens\w*(?:\{.*\})? .*$", re.MULTILINE)
+"""In a server's metrics: tokens read and sampled so far, of all requests."""
 SWITCH = "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1"
 
 
@@ -50,8 +53,11 @@ class ServedModel:
 class VllmClient:
     """Calls of one server. A fault of the server raises ServerFaultError, a mistake in the settings EngineError."""
 
-    def __init__(self, url: str, vocabulary: int, timeout: float) -> None:
+    def __init__(self, url: str, vocabulary: int, timeout: float, stalled: float = 45.0, look: float = 2.0) -> None:
+        """``stalled`` are the seconds without progress after which it is given up, ``look`` those between two looks."""
         self.url, self.vocabulary, self.timeout = url.rstrip("/"), vocabulary, timeout
+        self.pulse = Pulse(self._progress, stalled, look)
+        self._base = ""
 
     def is_healthy(self) -> bool:
         """Whether it answers, and its engine lives."""
@@ -63,18 +69,19 @@ class VllmClient:
 
     def served(self) -> ServedModel:
         """The base model and the adapters that it serves."""
-        rows = self._json("/v1/models", None, SHORT).get("data")
+        rows = _parsed(self._call("/v1/models", None, SHORT)).get("data")
         rows = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
         bases = [row for row in rows if row.get("parent") is None and isinstance(row.get("max_model_len"), int)]
         if not bases:
             raise ServerFaultError("lists no model with a context length under /v1/models")
         adapters = {str(row.get("id")): str(row.get("root")) for row in rows if row.get("parent") is not None}
-        return ServedModel(str(bases[0].get("id")), bases[0]["max_model_len"], adapters)
+        self._base = str(bases[0].get("id"))
+        return ServedModel(self._base, bases[0]["max_model_len"], adapters)
 
     def load(self, name: str, folder: Path, rank: int) -> None:
         """Load the adapter in ``folder``, which the server must be able to read, as ``name``."""
         try:
-            self._call("/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(folder)}, self.timeout)
+            self._watched("/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(folder)})
         except ServerFaultError as fault:
             said = str(fault)
             if "max_lora_rank" in said:
@@ -121,28 +128,44 @@ class VllmClient:
             return None
         return int(found[1]) if found else None
 
+    def ask_one_token(self) -> None:
+        """Have the base continue a text by one token, which takes a server that works no time to speak of."""
+        one = Job(0, [0], 1, Sampling(1, greedy=True), 0, ())
+        self._call("/v1/completions", one.body(self._base), SHORT)
+
+    def _progress(self) -> object:
+        """What changes while it computes: its counts of tokens; without any, a new object when it gives a token."""
+        try:
+            counts = TOKEN_COUNTS.findall(self._call("/metrics", None, SHORT))
+        except ServerFaultError:
+            counts = []
+        if counts:
+            return counts
+        try:
+            self.ask_one_token()
+        except (ServerFaultError, EngineError):
+            return None
+        return object()
+
     def _complete(self, body: dict[str, Any]) -> Any:
         try:
-            return self._json("/v1/completions", body, self.timeout)
+            return _parsed(self._watched("/v1/completions", body))
         except ServerFaultError as fault:
             if fault.status in (400, 422):  # all servers would say the same
                 raise self._error(f"refuses a request: it {fault}") from None
             raise
 
-    def _json(self, path: str, body: dict[str, Any] | None, seconds: float) -> dict[str, Any]:
-        said = self._call(path, body, seconds)
-        try:
-            answer = json.loads(said)
-        except (ValueError, RecursionError):
-            raise ServerFaultError(f"answered {brief(said[:60])}, which is not JSON") from None
-        if not isinstance(answer, dict):
-            raise ServerFaultError(f"answered {brief(answer)}, expected an object")
-        return answer
+    def _watched(self, path: str, body: dict[str, Any]) -> bytes:
+        """A call that computes: it may take as long as there is progress."""
+        with self.pulse.request():
+            return self._call(path, body, self.timeout, self.pulse.check)
 
-    def _call(self, path: str, body: dict[str, Any] | None, seconds: float) -> bytes:
+    def _call(
+        self, path: str, body: dict[str, Any] | None, seconds: float, look: Callable[[], None] | None = None
+    ) -> bytes:
         data = None if body is None else json.dumps(body).encode()
         try:
-            return call(expand(self.url) + path, data, _headers(), seconds)
+            return call(expand(self.url) + path, data, _headers(), seconds, look, self.pulse.every)
         except TooLargeError as error:
             raise ServerFaultError(f"answered with more than {error}") from None
         except urllib.error.HTTPError as error:
@@ -151,7 +174,10 @@ class VllmClient:
                 raise self._error(f"refuses us ({error.code}). Put its key into {AUTHORIZATION}") from None
             lost = error.code == 404 and path == "/v1/completions"  # restarted: the adapter is no longer there
             raise ServerFaultError(f"answered {error.code} {self._hidden(said)}", lost, error.code) from None
+        except StalledError as error:
+            raise ServerFaultError(str(error), gone=True) from None
         except TimeoutError:
+            self.pulse.stalled |= look is not None
             raise ServerFaultError(f"did not answer {path} within {seconds:g} s", gone=True) from None
         except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
             cause = getattr(error, "reason", error)
@@ -185,6 +211,16 @@ def _headers() -> dict[str, str]:
         raise EngineError(f"The environment variable {AUTHORIZATION} holds a character that no header can have.")
     headers = {"Content-Type": "application/json", "Accept": "application/json"}
     return headers | ({"Authorization": given} if given else {})
+
+
+def _parsed(said: bytes) -> dict[str, Any]:
+    try:
+        answer = json.loads(said)
+    except (ValueError, RecursionError):
+        raise ServerFaultError(f"answered {brief(said[:60])}, which is not JSON") from None
+    if not isinstance(answer, dict):
+        raise ServerFaultError(f"answered {brief(answer)}, expected an object")
+    return answer
 
 
 def _said(error: urllib.error.HTTPError) -> str:

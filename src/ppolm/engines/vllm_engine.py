@@ -51,7 +51,8 @@ class VllmEngine:
         vocabulary = int(setup.text_config.vocab_size)
         self.texts = probe_ids(vocabulary, setup.context_length or 10**9)
         probe = Probe(self.texts, self._score(LanguageModel(policy.adapters, None)))
-        clients = [VllmClient(url, vocabulary, timeout) for url in urls]
+        patience = patience or Patience()
+        clients = [VllmClient(url, vocabulary, timeout, patience.stalled, patience.look) for url in urls]
         needed = 3 if ahead else 2
         self.pool = VllmPool([VllmServer(client, probe, setup.name, needed) for client in clients], patience)
         self.versions = AdapterVersions(policy, folder)

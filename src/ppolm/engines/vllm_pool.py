@@ -30,6 +30,8 @@ class Patience:
     """Between looks at whether servers that owe an answer are alive."""
     silences: int = 3
     """Looks in a row without an answer after which a server is out of use: a busy one may be slow to say that it is."""
+    stalled: float = 45.0
+    """Without any progress, after which a server is out of use, however alive it says it is (vllm_pulse.py)."""
     alone: float = 120.0
     """For any server to come back when none is left: as long as one takes to start."""
     in_flight: int = 64
@@ -47,9 +49,9 @@ class _Reply:
 class VllmPool:
     """Brings versions to all servers, and jobs to those that are up."""
 
-    def __init__(self, servers: Sequence[VllmServer], patience: Patience | None = None) -> None:
+    def __init__(self, servers: Sequence[VllmServer], patience: Patience) -> None:
         self.servers = list(servers)
-        self.patience = patience or Patience()
+        self.patience = patience
         self.moved = 0
         """Requests that had to be sent again."""
         self._lock = threading.RLock()  # a rollout may run beside an evaluation

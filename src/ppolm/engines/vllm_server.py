@@ -100,6 +100,9 @@ class VllmServer:
     def _connect(self) -> None:
         """Check a server that is new, or that has come back and may be another process."""
         served = self.client.served()
+        if self.client.pulse.stalled:  # do not wait as long as for one that works
+            self.client.ask_one_token()
+        self.client.pulse.forget()
         for name in served.adapters:
             if name in self.loaded:  # load and prove it again
                 self.client.unload(name)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ppolm.errors import ProcessesError
 from ppolm.messages import reason
 from ppolm.ranks.heartbeat import Heartbeat
+from ppolm.ranks.launcher import check_launcher
 from ppolm.ranks.ranks import Ranks
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ class StoreNotices:
 def join_ranks() -> Ranks:
     """The processes of this job. Joined once: that a process belongs to a job is a fact about the whole process."""
     size = started_processes()
+    check_launcher(size)
     if size == 1:
         return Ranks()
     import torch

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ppolm.data.prompts import Prompt, as_prompts
+from ppolm.ranks import Ranks
 from ppolm.rollout.generated_text import GeneratedText
 from ppolm.rollout.generator import Engine, Generator, PromptLimits
 from ppolm.rollout.sampling import Sampled, Sampling
@@ -36,13 +37,22 @@ class AheadGenerator(Generator):
 
     Random numbers are drawn in the order of the steps, as without it. A checkpoint waits for the rollout under way and
     contains it: the weights that sampled it are gone by then.
+
+    Of several processes only the first one has an engine and a thread. All of them know what is under way, and get its
+    answer where it is used, in the exchange that they are all in: the thread itself exchanges nothing.
     """
 
     def __init__(
-        self, engine: AheadEngine, setup: PromptLimits, sampling: Sampling, seed: int = 0, samples_per_prompt: int = 1
+        self,
+        engine: AheadEngine,
+        setup: PromptLimits,
+        sampling: Sampling,
+        seed: int = 0,
+        samples_per_prompt: int = 1,
+        ranks: Ranks | None = None,
     ) -> None:
-        super().__init__(engine, setup, sampling, seed, samples_per_prompt)
-        engine.refuse_ahead(sampling)
+        super().__init__(engine, setup, sampling, seed, samples_per_prompt, ranks)
+        self.ranks.do_once(lambda: engine.refuse_ahead(sampling))
         self.ahead_engine = engine
         self.staleness = 0
         """Steps by which the weights that sampled the last rollout were behind."""
@@ -59,7 +69,7 @@ class AheadGenerator(Generator):
         owned = self._owned(checked)
         ready, self._rollout = self._rollout, None
         if ready is not None and ready.prompts == owned:
-            made, self.staleness = self._texts(checked, owned, ready.result()), 1
+            made, self.staleness = self._texts(checked, owned, self.ranks.once(ready.result)), 1
         else:
             made, self.staleness = super().generate(prompts), 0
         if self._next is not None:
@@ -76,7 +86,7 @@ class AheadGenerator(Generator):
         if self._rollout is None:
             return {**super().state_dict(), "ahead": None}
         try:
-            sampled = self._rollout.result()
+            sampled = self.ranks.once(self._rollout.result)
         except Exception:  # raised again when the rollout is asked for
             return {"random": self._rollout.random, "ahead": None}
         rows = [{"token_ids": one.token_ids, "logprobs": one.logprobs, "ended": one.ended} for one in sampled]
@@ -110,13 +120,17 @@ class AheadGenerator(Generator):
         begun = _Rollout(owned, self.random.get_state())
         shape = (len(owned), self.sampling.max_new_tokens)
         uniforms = torch.rand(*shape, generator=self.random, dtype=torch.float64)
-        version = self.ahead_engine.publish()  # before the update changes the weights
-        begun.start(lambda: self.ahead_engine.sample(version, owned, self.sampling, uniforms))
+
+        def start() -> None:
+            version = self.ahead_engine.publish()  # before the update changes the weights
+            begun.start(lambda: self.ahead_engine.sample(version, owned, self.sampling, uniforms))
+
+        self.ranks.do_once(start)
         return begun
 
 
 class _Rollout:
-    """A rollout under way in a thread of its own, or finished."""
+    """A rollout under way in a thread of its own, or finished; in other processes than the first, what was asked."""
 
     def __init__(self, prompts: list[list[int]], random: Tensor) -> None:
         self.prompts, self.random = prompts, random
