@@ -53,7 +53,8 @@ def test_two_processes_ask_the_servers_once(config: PPOConfig, servers: list[Sma
     asked = []
     for processes in (1, 2):
         name = f"of-{processes}"
-        dataclasses.replace(config, run_name=name).to_yaml(tmp_path / f"{name}.yaml")
+        sharded = dataclasses.replace(config, run_name=name, shard_base=True)  # then no process can score alone
+        sharded.to_yaml(tmp_path / f"{name}.yaml")
         before = [len(server.requests) for server in servers], [len(server.loads) for server in servers]
         code, output = run(processes, "ppolm", "train", "--config", tmp_path / f"{name}.yaml", cwd=tmp_path)
         assert code == 0, output

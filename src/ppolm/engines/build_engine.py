@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from ppolm.config import PPOConfig
 from ppolm.errors import ConfigError
@@ -37,7 +36,7 @@ def build_generator(config: PPOConfig, policy: PolicyModel) -> Generator:
 
     engine, setup = build_engine(config, policy), policy.setup
     options = (Sampling.of(config), config.seed, config.samples_per_prompt)
-    if config.async_rollouts and isinstance(engine, (VllmEngine, FirstProcessAsks)):
+    if config.async_rollouts and isinstance(engine, VllmEngine):
         return AheadGenerator(engine, setup, *options, setup.ranks)
     return Generator(engine, setup, *options, setup.ranks)
 
@@ -55,30 +54,12 @@ def check_engine(config: PPOConfig) -> None:
 
 
 def _build_vllm(config: PPOConfig, policy: PolicyModel) -> Engine:
-    """The servers' engine. Of several processes the first one has it, and samples for all of them."""
+    """The servers' engine."""
     from ppolm.engines.vllm_engine import VllmEngine
 
     folder = config.engine_folder or str(Path(config.output_dir) / "engine")
-    ranks, made = policy.setup.ranks, list[VllmEngine]()
-
-    def build() -> None:
-        given = {"timeout": config.engine_timeout, "ahead": config.async_rollouts}
-        made.append(VllmEngine(policy, config.engine_url, folder, **given))  # type: ignore[arg-type]
-
-    ranks.do_once(build)
-    return made[0] if made else FirstProcessAsks()
-
-
-class FirstProcessAsks:
-    """Stands for the servers in every process of a job but the first."""
-
-    asked_once = True
-
-    def generate(self, *_: object) -> Any:
-        """Never called."""
-        raise AssertionError("only the first process samples on servers")
-
-    publish = sample = refuse_ahead = generate
+    ahead = config.async_rollouts
+    return VllmEngine(policy, config.engine_url, folder, config.engine_timeout, ahead=ahead)
 
 
 def _not_installed(why: str) -> ConfigError:

@@ -31,8 +31,8 @@ SCORED_TOKENS = 4096
 class VllmEngine:
     """Brings the policy's adapter to the servers when it has changed, and samples there."""
 
-    asked_once = True
-    """Of several processes one samples for all: the work is done by the servers."""
+    serves_all = True
+    """Called on every process with all prompts: the work is done by the servers, which the first process asks."""
 
     def __init__(
         self,
@@ -44,46 +44,65 @@ class VllmEngine:
         ahead: bool = False,
     ) -> None:
         """``ahead``: whether the next rollout is sampled while one trains, which needs room for one more adapter."""
-        self.policy, setup = policy, policy.setup
+        self.policy, self.ranks, setup = policy, policy.setup.ranks, policy.setup
         lora = policy.adapters.lora_config("policy")
         refuse_unserved(lora, policy.parameters())
         self.rank = largest_rank(lora)
-        vocabulary = int(setup.text_config.vocab_size)
-        self.texts = probe_ids(vocabulary, setup.context_length or 10**9)
+        self.vocabulary = int(setup.text_config.vocab_size)
+        self.texts = probe_ids(self.vocabulary, setup.context_length or 10**9)
         probe = Probe(self.texts, self._score(LanguageModel(policy.adapters, None)))
-        patience = patience or Patience()
-        clients = [VllmClient(url, vocabulary, timeout, patience.stalled, patience.look) for url in urls]
-        needed = 3 if ahead else 2
-        self.pool = VllmPool([VllmServer(client, probe, setup.name, needed) for client in clients], patience)
-        self.versions = AdapterVersions(policy, folder)
+        self.pool: VllmPool  # of the first process alone, and so is this:
+        self.versions: AdapterVersions
         self._version: Version | None = None
         self._said = False
-        atexit.register(self.close)
+
+        def open_servers() -> None:
+            waits = patience or Patience()
+            clients = [VllmClient(url, self.vocabulary, timeout, waits.stalled, waits.look) for url in urls]
+            servers = [VllmServer(client, probe, setup.name, 3 if ahead else 2) for client in clients]
+            self.pool = VllmPool(servers, waits)
+            self.versions = AdapterVersions(policy, folder)
+            atexit.register(self.close)
+
+        self.ranks.do_once(open_servers)
         self.publish()  # a server that cannot be used is reported before anything else is done
 
     def generate(self, prompts: Sequence[Sequence[int]], sampling: Sampling, uniforms: Tensor) -> list[Sampled]:
         """One response per prompt, sampled from the policy as it is now; ``uniforms`` decide the seeds."""
         version = self.publish()
-        sampled = self.sample(version, prompts, sampling, uniforms)
-        if logprobs_fit(self.mode, sampling):
-            return sampled
-        if not self._said:
-            log.warning(
-                "The servers report %s log-probabilities, which are not those of the policy at temperature %g: they "
-                "are recomputed here, and importance weights are all 1. docs/engines-vllm.md says when they fit.",
-                *(self.mode, sampling.temperature),
-            )
-            self._said = True
-        return self._recomputed(prompts, sampled, sampling.temperature)
+
+        def ask() -> tuple[list[Sampled], bool]:
+            sampled = self.sample(version, prompts, sampling, uniforms)
+            fits = logprobs_fit(self.mode, sampling)
+            if not fits and not self._said:
+                self._said = True
+                log.warning(
+                    "The servers report %s log-probabilities, which are not those of the policy at temperature %g: "
+                    "they are recomputed here, and importance weights are all 1. docs/engines-vllm.md says when they "
+                    "fit.",
+                    *(self.mode, sampling.temperature),
+                )
+            return sampled, fits
+
+        sampled, fits = self.ranks.once(ask)
+        return sampled if fits else self._recomputed(prompts, sampled, sampling.temperature)
 
     def publish(self) -> Version:
-        """Bring the adapter to every server, if it has changed, and to those that have come back."""
-        if self.versions.update() or self._version is None:
-            served = self.versions.served
-            folder = self.versions.path(served[-1])
-            self._version = Version(served[-1], folder, self.rank, self._score(self.policy), served[0])
-        self.pool.take(self._version)
-        return self._version
+        """Bring the adapter to every server, if it has changed, and to those that have come back.
+
+        To be called by all processes: they compute what the servers' answers are compared with.
+        """
+        version = self._version
+        if self.ranks.once(lambda: self.versions.update()) or version is None:
+            ours = self._score(self.policy)
+            version = self._version = self.ranks.once(lambda: self._newest(ours))
+        self.ranks.do_once(lambda: self.pool.take(version))
+        return version
+
+    def _newest(self, ours: Tensor) -> Version:
+        """The version that was written last, with our scores of the probe under it."""
+        served = self.versions.served
+        return Version(served[-1], self.versions.path(served[-1]), self.rank, ours, served[0])
 
     def sample(
         self, version: Version, prompts: Sequence[Sequence[int]], sampling: Sampling, uniforms: Tensor
@@ -114,7 +133,10 @@ class VllmEngine:
         return self.pool.servers[0].mode if not self.pool.up else self.pool.up[0].mode
 
     def metrics(self) -> dict[str, float]:
-        """Servers in use, requests moved so far, and the worst mismatch of the last proofs."""
+        """Servers in use, requests moved so far, and the worst mismatch of the last proofs; nothing elsewhere than in
+        the first process, which writes them."""
+        if not self.ranks.first:
+            return {}
         proofs = [server.proof for server in self.pool.up if server.proof is not None]
         return {
             "engine_servers": len(self.pool.up),

@@ -38,7 +38,7 @@ class AheadGenerator(Generator):
     Random numbers are drawn in the order of the steps, as without it. A checkpoint waits for the rollout under way and
     contains it: the weights that sampled it are gone by then.
 
-    Of several processes only the first one has an engine and a thread. All of them know what is under way, and get its
+    Of several processes only the first one has a thread. All of them know what is under way, and get its
     answer where it is used, in the exchange that they are all in: the thread itself exchanges nothing.
     """
 
@@ -120,12 +120,10 @@ class AheadGenerator(Generator):
         begun = _Rollout(owned, self.random.get_state())
         shape = (len(owned), self.sampling.max_new_tokens)
         uniforms = torch.rand(*shape, generator=self.random, dtype=torch.float64)
-
-        def start() -> None:
-            version = self.ahead_engine.publish()  # before the update changes the weights
-            begun.start(lambda: self.ahead_engine.sample(version, owned, self.sampling, uniforms))
-
-        self.ranks.do_once(start)
+        version = self.ahead_engine.publish()  # before the update changes the weights
+        self.ranks.do_once(
+            lambda: begun.start(lambda: self.ahead_engine.sample(version, owned, self.sampling, uniforms))
+        )
         return begun
 
 

@@ -86,8 +86,8 @@ class Generator:
         """A response per prompt. Several processes sample their shares; every response has its own random numbers."""
         if not self.ranks.shares:
             return self.engine.generate(prompts, self.sampling, uniforms)
-        if getattr(self.engine, "asked_once", False):  # servers, which share the work themselves
-            return self.ranks.once(lambda: self.engine.generate(prompts, self.sampling, uniforms))
+        if getattr(self.engine, "serves_all", False):  # servers, which share the work themselves
+            return self.engine.generate(prompts, self.sampling, uniforms)
         longest = self.sampling.max_new_tokens
         keys = [repr(prompt).encode() for prompt in prompts]
         owners = deal([len(prompt) + longest for prompt in prompts], keys, self.ranks.size)
