@@ -79,10 +79,12 @@ def step_memory(
     device: torch.device = CPU,
     available: int | None = None,
     devices: Devices = ONE,
+    program: int | None = None,
 ) -> Memory:
     """The memory of a step with this many adapters, on each device, which has ``available`` bytes, if that is known.
 
     Several devices share the sequences of each phase: batch / count responses, and minibatch / count in an update.
+    ``program``: bytes of Python and its libraries, if they are not to be those of this process.
     """
     sizes = Sizes(dtype.itemsize, state_precision(dtype, device, shape.block.fused).itemsize)
     width = lengths.longest + config.max_new_tokens
@@ -90,7 +92,8 @@ def step_memory(
     tokens = rows * (lengths.mean / config.samples_per_prompt + config.max_new_tokens)
     read = max(width, scoring_tokens(device, config.microbatch_tokens))
     below = shape.layers > shape.trained_layers
-    program = program_size() if device.type == "cpu" else PROGRAM
+    if program is None:
+        program = program_size() if device.type == "cpu" else PROGRAM
     base = base_size(shape, config, dtype, devices)
     owned = shape.adapter * FLOAT * (adapters + 2 * 2 + 1 + 2 * 3)
     trunk = int(min(config.trunk_mib * 2**20, tokens * shape.hidden * sizes.states)) if below else 0
