@@ -1,10 +1,11 @@
 """`ppolm plan` beside what a run really takes on this machine: memory of each process, and seconds of a step.
 
-    python -m bench.plan [--rounds 3] [--cases demo medium two-processes llama]
+    python -m bench.plan [--rounds 3] [--cases demo medium two-processes llama] [--cpu-seconds]
 
 Every case is planned by `ppolm plan --json`, with its probe, and then trained with `ppolm train` for a few steps, in
 turns. Times are medians over all steps but the first, and over the rounds; memory is the peak of a process (VmHWM).
-Prints a Markdown table with the ratio planned / measured.
+Prints a Markdown table with the ratio planned / measured. Beside busy programs the clock says little: with --cpu-seconds
+probe and run both count the seconds that a processor worked for them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import split
@@ -23,6 +25,7 @@ from typing import Any
 
 from bench.machine import busy_programs, peak_gib
 
+CPU_SECONDS = "PPOLM_BENCH_CPU_SECONDS"
 STEPS = 3
 PROMPT = 96
 """Tokens of a prompt of the random models, whose tokens are bytes."""
@@ -96,33 +99,37 @@ def make_model(kind: str, shape: dict[str, int], folder: Path) -> None:
     (folder / "prompts.txt").write_text("\n".join(rows))
 
 
-def work(arguments: list[str]) -> None:
-    """One process of a training: its peak goes to a file of its own."""
+def work(command: str, arguments: list[str]) -> None:
+    """One process of a plan or training; the peak of a training's process goes to a file of its own."""
+    if os.environ.get(CPU_SECONDS):
+        time.perf_counter = time.process_time
     from ppolm.cli.main import run
 
-    status = run(["train", *arguments])
-    place = Path(arguments[arguments.index("--output-dir") + 1])
-    (place / f"peak-{os.environ.get('RANK', '0')}").write_text(str(peak_gib()))
+    status = run([command, *arguments])
+    if command == "train":
+        place = Path(arguments[arguments.index("--output-dir") + 1])
+        (place / f"peak-{os.environ.get('RANK', '0')}").write_text(str(peak_gib()))
     sys.exit(status)
+
+
+def started(words: list[str], processes: int = 1) -> str:
+    """What a command of ppolm prints, run by ``work``."""
+    launcher = ["torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", "-m"]
+    command = [sys.executable, "-m", *(launcher if processes > 1 else []), "bench.plan", "--work", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-2000:])
+    return done.stdout
 
 
 def plan(case: Case, flags: list[str]) -> dict[str, Any]:
     """What `ppolm plan` says."""
-    words = ["plan", *flags, "--devices", str(case.processes), *case.planned, "--json"]
-    done = subprocess.run([sys.executable, "-m", "ppolm", *words], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(done.stderr[-2000:])
-    return dict(json.loads(done.stdout))
+    return dict(json.loads(started(["plan", *flags, "--devices", str(case.processes), *case.planned, "--json"])))
 
 
 def train(case: Case, flags: list[str], folder: Path) -> tuple[float, list[dict[str, float]]]:
     """Peak GiB of a process, and the seconds of every step but the first by phase."""
-    launcher = ["torch.distributed.run", "--standalone", f"--nproc-per-node={case.processes}", "-m"]
-    start = [sys.executable, "-m", *(launcher if case.processes > 1 else []), "bench.plan", "--work"]
-    command = [*start, *flags, "--output-dir", str(folder), "--run-name", "run"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(done.stderr[-2000:])
+    started(["train", *flags, "--output-dir", str(folder), "--run-name", "run"], case.processes)
     peak = max(float(file.read_text()) for file in folder.glob("peak-*"))
     rows = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
     steps = [row for row in rows if "seconds/generate" in row][1:]
@@ -153,11 +160,14 @@ def measure(case: Case, rounds: int) -> dict[str, float]:
 def main() -> None:
     """All cases, as a table."""
     if sys.argv[1:2] == ["--work"]:
-        work(sys.argv[2:])
+        work(sys.argv[2], sys.argv[3:])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
+    parser.add_argument("--cpu-seconds", action="store_true")
     given = parser.parse_args()
+    if given.cpu_seconds:
+        os.environ[CPU_SECONDS] = "1"
     busy = busy_programs()
     if busy:
         print(f"Other programs are busy, so times are not to be trusted: {busy}", file=sys.stderr)

@@ -75,7 +75,18 @@ def test_planned_memory_is_within_30_percent_of_a_runs_peak(tmp_path: Path) -> N
     options = {"cwd": ROOT, "env": environment, "capture_output": True, "text": True}
     planned = subprocess.run([sys.executable, "-c", planning, "plan", *flags, "--json"], check=True, **options)  # type: ignore[call-overload]
     done = subprocess.run(  # type: ignore[call-overload]
-        [sys.executable, "-m", "bench.plan", "--work", *flags, "--output-dir", str(tmp_path), "--run-name", "run"],
+        [
+            sys.executable,
+            "-m",
+            "bench.plan",
+            "--work",
+            "train",
+            *flags,
+            "--output-dir",
+            str(tmp_path),
+            "--run-name",
+            "run",
+        ],
         check=False,
         **options,
     )

@@ -112,8 +112,8 @@ class Told:
             *([("shipping", seconds.shipping, "the adapter to the servers")] if case.pool is not None else []),
         ]
         return [
-            f"Time of a step: {duration(seconds.step)}{both}   [{kind}]",
-            *(f"  {name:20}{duration(value):>8}   {why}".rstrip() for name, value, why in rows),
+            f"Time of a step: {time_text(seconds.step)}{both}   [{kind}]",
+            *(f"  {name:20}{time_text(value):>8}   {why}".rstrip() for name, value, why in rows),
             NOT_COUNTED,
         ]
 
@@ -169,6 +169,11 @@ def _operations(count: float) -> str:
 def _size(part: tuple[str, int | None, str]) -> str:
     name, size, why = part
     return f"  {name:20}{'' if size is None else f'{size / GIB:8.2f}'}   {why}".rstrip()
+
+
+def time_text(seconds: float) -> str:
+    """Seconds up to ten minutes, so that phases can be compared and added."""
+    return f"{seconds:.0f} s" if 10 <= seconds < 600 else duration(seconds)
 
 
 def size_text(size: float) -> str:
