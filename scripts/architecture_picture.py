@@ -52,6 +52,7 @@ FLOORS = (
             "evaluation": "held-out prompts,\nverdict",
             "runs": "the run folder\nand its loop",
             "estimate": "memory and time\nof a run, before it",
+            "planning": "a step on hardware\nthat is not here",
             "storage": "whole files,\none writer",
             "studies": "what people\nare to compare",
         },

@@ -140,10 +140,10 @@ def test_a_budget_is_lowered_no_further_than_needed(make_config: MakeConfig) -> 
 
 def test_the_command_says_what_to_change(make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     module = sys.modules["ppolm.estimate.estimate"]  # the package exports the function of the same name
-    monkeypatch.setattr(module, "memory_size", lambda _: 2**20)
+    monkeypatch.setattr(module, "free_memory", lambda _: 2**20)
     text = estimate(make_config(), PROMPTS).text(gflops=10)
     assert "It does not fit" in text
-    monkeypatch.setattr(module, "memory_size", lambda _: 2**50)
+    monkeypatch.setattr(module, "free_memory", lambda _: 2**50)
     text = estimate(make_config(), PROMPTS).text(gflops=10)
     assert "on cpu, GiB" in text
     assert "fit" not in text

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Literal
 
 import torch
@@ -150,3 +151,19 @@ def memory_size(device: torch.device) -> int | None:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):  # not Unix
         return None
+
+
+def free_memory(device: torch.device) -> int | None:
+    """Bytes of memory that a device has left beside what all programs use now, if known; of a CPU, what it can free."""
+    try:
+        if device.type == "cuda":
+            return int(torch.cuda.mem_get_info(device)[0])
+        if device.type == "mps":
+            return int(torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory())
+    except (AssertionError, AttributeError, RuntimeError):  # a driver that does not say
+        return memory_size(device)
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError):  # not Linux
+        return memory_size(device)

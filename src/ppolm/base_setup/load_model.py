@@ -60,18 +60,27 @@ def blaming(name: str) -> Iterator[None]:
 def load_causal_config(name: str, trust_remote_code: bool) -> PreTrainedConfig:
     """The configuration of a causal language model; raises for any other kind of model."""
     config: PreTrainedConfig = load_pretrained(AutoConfig, name, trust_remote_code)
+    refuse_other_kinds(config, name)
+    return config
+
+
+def refuse_other_kinds(config: PreTrainedConfig, name: str) -> None:
+    """Raise for a configuration of anything but a causal language model."""
     own_code = "AutoModelForCausalLM" in (getattr(config, "auto_map", None) or {})
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING and not own_code:
         raise ModelError(
             f"Model {name} is of type {config.model_type}, which transformers does not load as a causal language "
             "model; it may read images, or translate. Give a model that continues text, such as Qwen, Llama or Gemma."
         )
-    return config
 
 
 def empty_model(name: str, trust_remote_code: bool) -> PreTrainedModel:
     """A model as its configuration describes it, with meta tensors, which take no memory and hold nothing."""
-    config = load_causal_config(name, trust_remote_code)
+    return empty_of(load_causal_config(name, trust_remote_code), name, trust_remote_code)
+
+
+def empty_of(config: PreTrainedConfig, name: str, trust_remote_code: bool = False) -> PreTrainedModel:
+    """The same from a configuration that is loaded already."""
     with blaming(name), torch.device("meta"):
         return AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
 

@@ -33,6 +33,7 @@ COMMANDS = {
     "report": "one HTML file with the charts, verdict, settings and token views of runs, to be mailed",
     "studio": "the pages in a browser: runs, every token, and judging",
     "examples": "copy the examples, configs and documents that come with ppolm into a folder",
+    "plan": "memory, time and traffic of a PPO step on this or other hardware, and the command to run",
     "overopt": "sweep kl_coef and draw reward and judge against KL: where more reward stops being better",
 }
 

@@ -10,17 +10,26 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoTokenizer
 
-from ppolm.base_setup.device import DTYPES, Precision, half_precision, memory_size, resolve_device, resolve_dtype
+from ppolm.base_setup.device import (
+    DTYPES,
+    Precision,
+    free_memory,
+    half_precision,
+    memory_size,
+    resolve_device,
+    resolve_dtype,
+)
 from ppolm.base_setup.load_model import load_pretrained
 from ppolm.base_setup.tokenizer_setup import TokenizerSetup
 from ppolm.config import PPOConfig
 from ppolm.embedded import model_path
 from ppolm.estimate.advice import Change, advice_text, advise, options
 from ppolm.estimate.machine import gemm_gflops
-from ppolm.estimate.memory import Lengths, Memory, step_memory
+from ppolm.estimate.memory import Devices, Lengths, Memory, step_memory
 from ppolm.estimate.model_shape import ModelShape, read_shape
 from ppolm.estimate.operations import Work
 from ppolm.kernels.cpu_bfloat16 import make_bfloat16_safe
+from ppolm.ranks.join import processes_here, started_processes
 from ppolm.rollout.generator import Generator
 from ppolm.rollout.sampling import Sampling
 from ppolm.runs.prompt_schedule import plan_prompts
@@ -44,9 +53,11 @@ class RunEstimate:
     adapters: int
     steps: int
     available: int | None = None
-    """Bytes of memory that the device has, if known."""
+    """Bytes of memory that are free on the device, for each process on it, if known."""
     advice: tuple[Change, ...] = ()
     """What to change if it does not fit."""
+    processes: int = 1
+    """How many share the work of a step; memory is that of each."""
 
     def text(self, gflops: float) -> str:
         """The figures as text."""
@@ -61,19 +72,20 @@ class RunEstimate:
             *([("trunk", memory.trunk, "states below the trained layers; trunk_mib")] if below else []),
             ("and the largest of", None, ""),
             ("  generation", memory.generation, "keys and values; rollout_tokens"),
-            ("  scoring", memory.scoring, "microbatch_tokens"),
+            ("  scoring", memory.scoring, f"microbatch_tokens{'' if self.device.type == 'cpu' else ', four times'}"),
             ("  training", memory.training, f"microbatch_tokens, minibatch_size, trainable_layers{again}"),
         ]
-        here = "" if self.available is None else f" of {self.available / GIB:.1f}"
+        here = "" if self.available is None else f" of {self.available / GIB:.1f} free"
+        where = str(self.device) if self.processes == 1 else f"{self.device}, in each of {self.processes} processes"
         sizes = [f"  {name:20}{'' if size is None else f'{size / GIB:8.2f}'}   {why}" for name, size, why in parts]
-        step = duration(self.total / gflops / 1e9)
-        run = duration(self.steps * self.total / gflops / 1e9)
+        seconds = self.total / self.processes / gflops / 1e9
+        together = "" if self.processes == 1 else f" with {self.processes} processes as fast as this one alone"
         lines = [
             f"A PPO step: {config.batch_size} responses of up to {config.max_new_tokens} tokens to "
             f"{config.prompts_per_step} prompts of {self.lengths.mean:.0f} tokens (longest: {self.lengths.longest}); "
             f"{shape.trained_layers} of {shape.layers} layers trained.",
             "",
-            f"Memory at its peak on {self.device}, GiB: {memory.peak / GIB:.2f}{here}",
+            f"Memory at its peak on {where}, GiB: {memory.peak / GIB:.2f}{here}",
             *(line.rstrip() for line in sizes),
             *self._how_it_fits(),
             "",
@@ -83,7 +95,8 @@ class RunEstimate:
             f"  {'training':20}{work.training() / 1e12:8,.3g}   {config.ppo_epochs} epochs of policy and value",
             "",
             f"At {gflops:,.0f} GFLOPS, the fastest matrix product measured here, a step takes at least "
-            f"{step}, and {self.steps} steps {run}. Small models and single tokens stay well below that speed.",
+            f"{duration(seconds)}{together}, and {self.steps} steps {duration(self.steps * seconds)}. Small models and "
+            "single tokens stay well below that speed.",
         ]
         return "\n".join(lines)
 
@@ -109,40 +122,55 @@ class RunEstimate:
 
 
 def estimate(config: PPOConfig, prompts: Sequence[Any], eval_prompts: Sequence[Any] | None = None) -> RunEstimate:
-    """Estimate a training run on these prompts, assuming that every response has the maximum length."""
+    """Estimate a training run on these prompts, assuming that every response has the maximum length.
+
+    Under a launcher the memory is that of each process. What is advised makes it fit into the memory that is free; what
+    the run does by itself (``gradient_checkpointing: auto``) follows from the memory that the device has.
+    """
+    processes = started_processes()
     shape = read_shape(config)
     device = resolve_device(config.device)
     dtype = resolve_dtype(config.dtype, device, lambda: shape.parameters)
-    lengths, steps = _read_prompts(config, shape, prompts, eval_prompts)
-    scored_by_model = "model" in (*config.reward, config.judge) or config.human_needs_model
-    rewards = max(1, len(config.reward_model)) if scored_by_model else 0
-    adapters = 2 + rewards + (config.sft_adapter is not None)
-    available = memory_size(device)
+    lengths, steps = read_prompts(config, shape, prompts, eval_prompts)
+    _, adapters = roles(config)
+    size, available = memory_size(device), _free(device)
 
     def measure(changed: PPOConfig) -> Memory:
-        other = shape if _same_shape(changed, config) else read_shape(changed)
+        other = shape if same_shape(changed, config) else read_shape(changed)
         stored = resolve_dtype(changed.dtype, device, lambda: shape.parameters)
-        return step_memory(other, changed, lengths, stored, adapters, device, available)
+        return step_memory(other, changed, lengths, stored, adapters, device, size, Devices(processes))
 
     memory = measure(config)
-    work = Work(
-        shape,
-        lengths.mean,
-        config.max_new_tokens,
-        config.batch_size,
-        config.samples_per_prompt,
-        config.ppo_epochs,
-        rewards,
-        config.recompute_logprobs == "always" or dtype != torch.float32 or config.engine != "local",
-        memory.recomputes,
-    )
-    choices = options(config, shape, lengths.longest + config.max_new_tokens, _half(dtype, device))
+    work = step_work(shape, config, lengths.mean, config.max_new_tokens, dtype, memory.recomputes)
+    choices = options(config, shape, lengths.longest + config.max_new_tokens, half_of(dtype, device))
     advice = advise(config, memory, available, measure, choices)
     found = (config, shape, lengths, memory, work, device, dtype, adapters, steps)
-    return RunEstimate(*found, available, tuple(advice))
+    return RunEstimate(*found, available, tuple(advice), processes)
 
 
-def _read_prompts(
+def roles(config: PPOConfig) -> tuple[int, int]:
+    """How many reward models score the responses, and how many adapters there are in all."""
+    scored_by_model = "model" in (*config.reward, config.judge) or config.human_needs_model
+    rewards = max(1, len(config.reward_model)) if scored_by_model else 0
+    return rewards, 2 + rewards + (config.sft_adapter is not None)
+
+
+def step_work(
+    shape: ModelShape, config: PPOConfig, prompt: float, response: float, dtype: torch.dtype, recomputes: bool
+) -> Work:
+    """The operations of a step with these settings, for prompts and responses of these mean lengths."""
+    scored = config.recompute_logprobs == "always" or dtype != torch.float32 or config.engine != "local"
+    sizes = (config.batch_size, config.samples_per_prompt, config.ppo_epochs)
+    return Work(shape, prompt, response, *sizes, roles(config)[0], scored, recomputes)
+
+
+def _free(device: torch.device) -> int | None:
+    """Bytes that are free for each process: processes on one machine share the memory of its CPU, not of its GPUs."""
+    found = free_memory(device)
+    return found if found is None or device.type == "cuda" else found // processes_here()
+
+
+def read_prompts(
     config: PPOConfig, shape: ModelShape, prompts: Sequence[Any], eval_prompts: Sequence[Any] | None
 ) -> tuple[Lengths, int]:
     """Lengths of the training prompts in tokens, and the number of steps of a run on them."""
@@ -159,11 +187,11 @@ def _read_prompts(
     return Lengths(max(sizes), sum(sizes) / len(sizes)), schedule.total_steps
 
 
-def _same_shape(one: PPOConfig, other: PPOConfig) -> bool:
+def same_shape(one: PPOConfig, other: PPOConfig) -> bool:
     return one.trainable_layers == other.trainable_layers and one.base_bits == other.base_bits
 
 
-def _half(dtype: torch.dtype, device: torch.device) -> Precision | None:
+def half_of(dtype: torch.dtype, device: torch.device) -> Precision | None:
     """16 bits to store the base in, if it is not yet and the device computes with them."""
     names = {stored: name for name, stored in DTYPES.items() if stored != torch.float32}
     return names.get(half_precision(device)) if dtype == torch.float32 else None

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from ppolm.base_setup.activation_memory import FLOAT, Sizes
-from ppolm.base_setup.device import GAPS, PROGRAM, state_precision
+from ppolm.base_setup.device import GAPS, PROGRAM, scoring_tokens, state_precision
 from ppolm.config import PPOConfig
 from ppolm.estimate.model_shape import ModelShape
 from ppolm.kernels.decode_layers import COPY_BYTES, PAYS_AFTER
@@ -29,6 +29,20 @@ class Lengths:
 
     longest: int
     mean: float
+
+
+@dataclass(frozen=True)
+class Devices:
+    """The devices that train together, a process on each, and what each of them holds of the base."""
+
+    count: int = 1
+    sharded: bool = False
+    """Each holds 1/count of every block and gathers a block when it computes it, rather than all of them."""
+
+
+ONE = Devices()
+GATHERED = 2
+"""Blocks of a sharded base that are whole at a time: the one that is computed, and the next."""
 
 
 @dataclass(frozen=True)
@@ -64,40 +78,72 @@ def step_memory(
     adapters: int,
     device: torch.device = CPU,
     available: int | None = None,
+    devices: Devices = ONE,
+    program: int | None = None,
 ) -> Memory:
-    """The memory of a step with this many adapters, on a device that has ``available`` bytes, if that is known."""
+    """The memory of a step with this many adapters, on each device, which has ``available`` bytes, if that is known.
+
+    Several devices share the sequences of each phase: batch / count responses, and minibatch / count in an update.
+    ``program``: bytes of Python and its libraries, if they are not to be those of this process.
+    """
     sizes = Sizes(dtype.itemsize, state_precision(dtype, device, shape.block.fused).itemsize)
     width = lengths.longest + config.max_new_tokens
-    tokens = config.batch_size * (lengths.mean / config.samples_per_prompt + config.max_new_tokens)
+    rows = -(-config.batch_size // devices.count)
+    tokens = rows * (lengths.mean / config.samples_per_prompt + config.max_new_tokens)
+    read = max(width, scoring_tokens(device, config.microbatch_tokens))
     below = shape.layers > shape.trained_layers
-    program = program_size() if device.type == "cpu" else PROGRAM
-    base = base_size(shape, config, dtype)
+    if program is None:
+        program = program_size() if device.type == "cpu" else PROGRAM
+    base = base_size(shape, config, dtype, devices)
     owned = shape.adapter * FLOAT * (adapters + 2 * 2 + 1 + 2 * 3)
     trunk = int(min(config.trunk_mib * 2**20, tokens * shape.hidden * sizes.states)) if below else 0
     left = math.inf if available is None else (available - program) / (1 + GAPS) - base - owned - trunk
-    training, recomputes = _training(shape, config, lengths, sizes, left)
+    training, recomputes = _training(shape, config, lengths, sizes, left, devices.count)
     return Memory(
         program=program,
         base=base,
         adapters=owned,
         trunk=trunk,
-        generation=_generation(shape, config, width, tokens, sizes),
-        scoring=_pass(shape, max(width, config.microbatch_tokens), tokens, sizes) + _logits(shape, tokens),
+        generation=_generation(shape, config, rows, width, tokens, sizes) + unsharded(shape, config, dtype, devices),
+        scoring=_pass(shape, read, tokens, sizes) + _logits(shape, tokens),
         training=training,
         recomputes=recomputes,
     )
 
 
-def base_size(shape: ModelShape, config: PPOConfig, dtype: torch.dtype) -> int:
-    """Bytes of the frozen weights: with ``base_bits`` the blocks' matrices are packed; MLX has a copy of its own."""
-    packed = shape.layers * shape.block_weights if config.base_bits == 4 else 0
+def base_size(shape: ModelShape, config: PPOConfig, dtype: torch.dtype, devices: Devices = ONE) -> int:
+    """Bytes of the frozen weights on a device: with ``base_bits`` the blocks' matrices are packed.
+
+    blocks + rest, or sharded over N: blocks / N + rest + the blocks that are whole at a time. MLX has a whole copy.
+    """
+    blocks, rest = _weights(shape, config, dtype)
     copied = shape.parameters * dtype.itemsize if config.engine == "mlx" else 0
-    return int((shape.parameters - packed) * dtype.itemsize + packed * PACKED_WEIGHT + copied)
+    share = 1 / devices.count + min(GATHERED, shape.layers) / shape.layers if devices.sharded else 1.0
+    return int(blocks * min(1.0, share) + rest + copied)
 
 
-def _generation(shape: ModelShape, config: PPOConfig, width: int, tokens: float, sizes: Sizes) -> int:
-    """KV cache of all rows sampled at once, plus the larger of prefill and decoding (copied weights, token choice)."""
-    rows = min(config.batch_size, max(1, config.rollout_tokens // width))
+def unsharded(shape: ModelShape, config: PPOConfig, dtype: torch.dtype, devices: Devices) -> int:
+    """Bytes of a sharded base that have to be whole on each device while it samples, because no server does."""
+    if not devices.sharded or config.engine != "local":
+        return 0
+    return max(0, sum(_weights(shape, config, dtype)) - base_size(shape, config, dtype, devices))
+
+
+def _weights(shape: ModelShape, config: PPOConfig, dtype: torch.dtype) -> tuple[int, int]:
+    """Bytes of the blocks' matrices, and of everything else: embeddings, norms, output matrix."""
+    blocks = shape.layers * shape.block_weights
+    each = PACKED_WEIGHT if config.base_bits == 4 else dtype.itemsize
+    return int(blocks * each), (shape.parameters - blocks) * dtype.itemsize
+
+
+def _generation(shape: ModelShape, config: PPOConfig, most: int, width: int, tokens: float, sizes: Sizes) -> int:
+    """KV cache of all rows sampled at once, plus the larger of prefill and decoding (copied weights, token choice).
+
+    Nothing where servers sample.
+    """
+    if config.engine == "vllm":
+        return 0
+    rows = min(most, max(1, config.rollout_tokens // width))
     cache = rows * width * shape.layers * 2 * shape.kv * sizes.states
     choice = rows * shape.vocab * (3 * FLOAT + 2 * 8)  # logits, their softmax, its sums in float64
     copied = 0.0
@@ -112,9 +158,11 @@ def _pass(shape: ModelShape, budget: int, tokens: float, sizes: Sizes) -> int:
     return int(min(budget, tokens) * (4 * shape.hidden + 2 * shape.heads + 3 * shape.inner) * sizes.states)
 
 
-def _training(shape: ModelShape, config: PPOConfig, lengths: Lengths, sizes: Sizes, left: float) -> tuple[int, bool]:
+def _training(
+    shape: ModelShape, config: PPOConfig, lengths: Lengths, sizes: Sizes, left: float, devices: int
+) -> tuple[int, bool]:
     """Peak of the largest pass with gradients, and whether its blocks are recomputed because of the ``left`` bytes."""
-    answers = min(config.minibatch_size, config.batch_size)
+    answers = -(-min(config.minibatch_size, config.batch_size) // devices)
     whole = answers * (lengths.mean / config.samples_per_prompt + config.max_new_tokens)
     longest = lengths.longest + config.max_new_tokens  # a sequence is never split
     tokens = max(min(config.microbatch_tokens, whole), longest)

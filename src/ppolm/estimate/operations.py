@@ -67,25 +67,52 @@ class Work:
         """Operations of sampling: every prompt once, every response token once."""
         return self.products(self.shape.layers) + self.shape.layers * self.attention() + self.logits()
 
+    def prompts_alone(self) -> float:
+        """Operations of reading the prompts before the first token is sampled."""
+        return self.shape.layers * 4 * self.shape.heads * self.prompt_tokens * self.prompt / 2 + (
+            self.products(self.shape.layers) * self.prompt_tokens / self.tokens
+        )
+
+    def forward(self) -> float:
+        """Operations of one role's trained blocks over all tokens, without the output matrix."""
+        return self.products(self.shape.trained_layers - 1, self.response_tokens) + self._attention(
+            self.shape.trained_layers
+        )
+
     def scoring(self) -> float:
         """Operations of reference, value, rewards and, if recomputed, policy; layers below the trained ones run once.
 
         A reward model needs the last block only at the end of each response.
         """
         upper, lower = self.shape.trained_layers, self.shape.layers - self.shape.trained_layers
-        speakers = 2 if self.recomputed else 1
-        read_all = (speakers + 1) * (self.products(upper - 1, self.response_tokens) + self._attention(upper))
         ends = self.rewards * (self.products(upper - 1, self.batch) + (upper - 1) * self.attention())
-        return self.products(lower) + lower * self.attention() + read_all + ends + speakers * self.logits()
+        below = self.products(lower) + lower * self.attention()
+        return below + (self._speakers + 1) * self.forward() + ends + self.scored_logits()
+
+    def scored_logits(self) -> float:
+        """The part of ``scoring`` that is the output matrix's."""
+        return self._speakers * self.logits()
+
+    @property
+    def _speakers(self) -> int:
+        """Roles whose log-probabilities are computed."""
+        return 2 if self.recomputed else 1
 
     def training(self) -> float:
         """Operations of policy and value in every epoch: forward, and backward to the inputs (the weights are frozen).
 
         What attention recomputes by itself in the backward pass is not counted.
         """
+        return 2 * self.epochs * self.update() + self.trained_logits()
+
+    def update(self) -> float:
+        """Operations of one role's trained blocks in one epoch, forward and backward, without the output matrix."""
         upper, again = self.shape.trained_layers, int(self.recomputes)
-        one = (2 + again) * self.products(upper - 1, self.response_tokens) + (3 + again) * self._attention(upper)
-        return self.epochs * (2 * one + 2 * self.logits())
+        return (2 + again) * self.products(upper - 1, self.response_tokens) + (3 + again) * self._attention(upper)
+
+    def trained_logits(self) -> float:
+        """The part of ``training`` that is the output matrix's: of the policy, forward and backward."""
+        return self.epochs * 2 * self.logits()
 
     def _attention(self, blocks: int) -> float:
         """Attention of the top blocks, the last one for response tokens only."""

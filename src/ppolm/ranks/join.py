@@ -35,6 +35,14 @@ def started_processes() -> int:
         return 1
 
 
+def processes_here() -> int:
+    """How many of them run on this machine, as far as the launcher says so."""
+    try:
+        return min(started_processes(), max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
+    except ValueError:
+        return 1
+
+
 def own_number() -> int:
     """This process's number among them, before or after joining."""
     try:
