@@ -21,7 +21,15 @@ from tests.conftest import PROMPTS
 MakeConfig = Callable[..., PPOConfig]
 GIB = 2**30
 CUDA = torch.device("cuda")
-ORDER = ["rollout_tokens", "microbatch_tokens", "gradient_checkpointing", "dtype", "base_bits", "trainable_layers"]
+ORDER = [
+    "rollout_tokens",
+    "microbatch_tokens",
+    "gradient_checkpointing",
+    "shard_base",
+    "dtype",
+    "base_bits",
+    "trainable_layers",
+]
 LENGTHS = Lengths(500, 300.0)
 EIGHT_BILLION: dict[str, Any] = {"hidden_size": 4096, "num_hidden_layers": 36, "num_attention_heads": 32}
 EIGHT_BILLION |= {"num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 12288, "vocab_size": 151936}

@@ -174,7 +174,6 @@ def test_servers_ahead_of_training_make_a_step_as_long_as_the_slower_of_both(
         (["--longest-prompt", "50000"], "do not fit the model's context of 40960"),
         (["--server-hardware", "mac"], "there are no servers"),
         (["--servers", "2", "--engine", "mlx"], "servers is 2, and the settings say mlx"),
-        (["--devices", "2", "--engine", "vllm", "--engine-url", "http://a:1", "--async-rollouts"], "in one process"),
     ],
     ids=str,
 )

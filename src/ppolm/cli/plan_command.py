@@ -38,8 +38,6 @@ class PlanFlags:
     """this (measured), or laptop, mac, gpu-24gb, a100-80gb, h100-80gb."""
     devices: int = 1
     """Devices that train together, with a process on each."""
-    shard_base: bool = False
-    """Each device holds a share of every block of the base, and gathers a block when it computes it."""
     servers: int = 0
     """vLLM servers that sample, with a device each; 0: those that --engine-url names, or none."""
     server_hardware: str | None = None
@@ -90,7 +88,7 @@ def plan_told(flags: PlanFlags, default: PPOConfig, config: PPOConfig) -> Told:
     hosts = 1 if wishes.hardware == THIS else hosts_of(find_hardware(wishes.hardware), wishes.devices)
     servers = len(config.engine_url) if config.engine == "vllm" else 0
     width = plan.case.lengths.longest + config.max_new_tokens
-    launch = Launch(wishes.devices, hosts, wishes.shard_base, servers, width)
+    launch = Launch(wishes.devices, hosts, servers, width)
     told = commands(config, default, launch, flags.config)
     name = wishes.shape or Path(config.model_name).name
     return Told(plan, name, wishes.hardware, hosts, told, tuple(advise_plan(plan)))

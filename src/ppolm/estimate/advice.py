@@ -33,7 +33,8 @@ class Change:
     @property
     def flag(self) -> str:
         """The change as a flag of the command."""
-        return f"--{self.name.replace('_', '-')} {self.value}"
+        flag = f"--{self.name.replace('_', '-')}"
+        return flag if self.value is True else f"{flag} {self.value}"
 
 
 @dataclass(frozen=True)
@@ -45,19 +46,24 @@ class Option:
     cost: str
 
 
-def options(config: PPOConfig, shape: ModelShape, width: int, half: Precision | None) -> list[Option]:
+def options(
+    config: PPOConfig, shape: ModelShape, width: int, half: Precision | None, processes: int = 1
+) -> list[Option]:
     """Everything that can be changed, in the order of what it costs.
 
     ``width``: tokens of the longest sequence, the least that a pass can hold. ``half``: 16 bits to store the base in,
     if it is not yet.
     """
+    alone = processes == 1 or config.engine == "mlx" or config.human_needs_model or config.base_bits is not None
+    packs = config.base_bits is None and alone and not config.shard_base  # a sharded base cannot be packed
     layers = [] if config.sft_adapter is not None else list(_halves(shape.trained_layers, 1))
     return [
         Option("rollout_tokens", list(_halves(config.rollout_tokens, width)), "fewer answers sampled at once: time"),
         Option("microbatch_tokens", list(_halves(config.microbatch_tokens, width)), "smaller passes: time"),
         Option("gradient_checkpointing", ["on"], "blocks computed twice: about a third more time in updates"),
+        Option("shard_base", [] if alone or config.shard_base else [True], "processes fetch every block in every pass"),
         Option("dtype", [] if half is None else [half], "the base is rounded to 16 bits"),
-        Option("base_bits", [] if config.base_bits else [4], "the base is rounded to 4 bits; fast paths are off"),
+        Option("base_bits", [4] if packs else [], "the base is rounded to 4 bits; fast paths are off"),
         Option("trainable_layers", layers, "the policy can change less"),
     ]
 

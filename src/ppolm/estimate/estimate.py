@@ -135,14 +135,17 @@ def estimate(config: PPOConfig, prompts: Sequence[Any], eval_prompts: Sequence[A
     _, adapters = roles(config)
     size, available = memory_size(device), _free(device)
 
+    def devices_of(changed: PPOConfig) -> Devices:
+        return Devices(processes, changed.shard_base and processes > 1)
+
     def measure(changed: PPOConfig) -> Memory:
         other = shape if same_shape(changed, config) else read_shape(changed)
         stored = resolve_dtype(changed.dtype, device, lambda: shape.parameters)
-        return step_memory(other, changed, lengths, stored, adapters, device, size, Devices(processes))
+        return step_memory(other, changed, lengths, stored, adapters, device, size, devices_of(changed))
 
     memory = measure(config)
     work = step_work(shape, config, lengths.mean, config.max_new_tokens, dtype, memory.recomputes)
-    choices = options(config, shape, lengths.longest + config.max_new_tokens, half_of(dtype, device))
+    choices = options(config, shape, lengths.longest + config.max_new_tokens, half_of(dtype, device), processes)
     advice = advise(config, memory, available, measure, choices)
     found = (config, shape, lengths, memory, work, device, dtype, adapters, steps)
     return RunEstimate(*found, available, tuple(advice), processes)

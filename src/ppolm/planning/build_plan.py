@@ -33,7 +33,6 @@ class Wishes:
 
     hardware: str = THIS
     devices: int = 1
-    shard_base: bool = False
     servers: int = 0
     server_hardware: str | None = None
     shape: str | None = None
@@ -47,10 +46,6 @@ class Wishes:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ConfigError(f"{name} is {value}. It must be at least {least}.")
-        if self.shard_base and self.devices == 1:
-            raise ConfigError(
-                "shard_base divides the base among devices, and there is one. Set devices, or leave it out."
-            )
         if (self.longest_prompt or 0) < (self.prompt_tokens or 0) and self.longest_prompt is not None:
             raise ConfigError(
                 f"longest_prompt is {self.longest_prompt}, less than prompt_tokens, {self.prompt_tokens}: the longest "
@@ -65,7 +60,7 @@ def build_plan(config: PPOConfig, wishes: Wishes, prompts: Sequence[Any] | None 
     shape = shape_from(planned, config)
     lengths = _lengths(config, shape, wishes, prompts)
     response = float(min(wishes.response_tokens or config.max_new_tokens, config.max_new_tokens))
-    devices = Devices(wishes.devices, wishes.shard_base)
+    devices = Devices(wishes.devices, config.shard_base)
     _refuse(config, planned, lengths, devices)
     if wishes.hardware == THIS:
         case = _here(config, planned, shape, lengths, response, devices)
@@ -105,8 +100,8 @@ def _refuse(config: PPOConfig, planned: PreTrainedConfig, lengths: Lengths, devi
             f"A prompt of {lengths.longest} tokens and max_new_tokens {config.max_new_tokens} do not fit the model's "
             f"context of {context}. Lower one of them."
         )
-    if config.async_rollouts and devices.count > 1:
-        raise ConfigError("async_rollouts works in one process so far. Leave it out, or plan with one device.")
+    if config.shard_base and devices.count == 1:
+        raise ConfigError("shard_base divides the base among devices, and there is one. Set devices, or leave it out.")
 
 
 def _here(
@@ -187,6 +182,8 @@ def advise_plan(plan: Plan) -> list[Change]:
             block = dataclasses.replace(shape.block, fused=shape.block.fused and not plain)
             other = dataclasses.replace(shape, adapter=int(each * layers), trained_layers=layers, block=block)
         stored = case.dtype if changed.dtype == "auto" else DTYPES[changed.dtype]
-        return make_plan(dataclasses.replace(case, config=changed, shape=other, dtype=stored)).memory
+        devices = Devices(case.devices.count, changed.shard_base)
+        return make_plan(dataclasses.replace(case, config=changed, shape=other, dtype=stored, devices=devices)).memory
 
-    return advise(config, plan.memory, case.available, measure, options(config, shape, width, half))
+    found = options(config, shape, width, half, case.devices.count)
+    return advise(config, plan.memory, case.available, measure, found)

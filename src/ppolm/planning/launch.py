@@ -24,7 +24,6 @@ class Launch:
 
     devices: int = 1
     hosts: int = 1
-    sharded: bool = False
     servers: int = 0
     width: int = 0
     """Tokens of the longest prompt with its response, which servers have to hold."""
@@ -33,7 +32,6 @@ class Launch:
 def commands(config: PPOConfig, default: PPOConfig, launch: Launch, file: str | None = None) -> list[tuple[str, str]]:
     """Each command with where it is to be started; ``default``: the settings that the flags need not repeat."""
     words = [*launcher(launch), "train", *([] if file is None else ["--config", file]), *flags(config, default)]
-    words += ["--shard-base"] if launch.sharded else []
     where = f"on every host, with its NUMBER from 0 to {launch.hosts - 1}" if launch.hosts > 1 else "start"
     served = [("on every server", server_command(config, launch.width))] if launch.servers else []
     return [*served, (where, shlex.join(words))]
