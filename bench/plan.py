@@ -4,8 +4,8 @@
 
 Every case is planned by `ppolm plan --json`, with its probe, and then trained with `ppolm train` for a few steps, in
 turns. Times are medians over all steps but the first, and over the rounds; memory is the peak of a process (VmHWM).
-Prints a Markdown table with the ratio planned / measured. Beside busy programs the clock says little: with --cpu-seconds
-probe and run both count the seconds that a processor worked for them.
+Prints a Markdown table with the ratio planned / measured. Beside busy programs the clock says little: with
+--cpu-seconds probe and run both count the seconds that a processor worked for them.
 """
 
 from __future__ import annotations
