@@ -57,7 +57,6 @@ def steps(folder: Path, processes: int, variants: list[str]) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("ranks, same numbers")
 @pytest.mark.parametrize(("processes", "variants"), [(2, list(VARIANTS)), (3, ["plain", "few"]), (4, ["plain"])])
 def test_several_processes_compute_what_one_does(
     tmp_path: Path, alone: dict[str, Any], processes: int, variants: list[str]
