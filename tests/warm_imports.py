@@ -3,6 +3,7 @@
 Nothing is computed here, and no thread is started: a fork has only the thread that made it.
 """
 
+import gc
 from importlib import import_module
 
 MODULES = (
@@ -13,3 +14,5 @@ MODULES = (
 
 for name in MODULES:
     import_module(name)
+gc.collect()
+gc.freeze()  # programs neither look through all this for garbage again, nor copy its pages for that

@@ -12,7 +12,7 @@ import sys
 
 
 def main(module: str, *arguments: str) -> None:
-    """Run it. A new program has no handlers of signals yet, and what it has left to ``atexit`` is done."""
+    """Run it. As in a new program no signal is handled yet, and at the end ``atexit`` is obeyed and all is written."""
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -21,6 +21,8 @@ def main(module: str, *arguments: str) -> None:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     finally:
         atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
 
 
 if __name__ == "__main__":
