@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
+import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,11 @@ transformers.utils.logging.disable_progress_bar()
 
 make_bfloat16_safe()  # before the first matrix product: afterwards the instruction limit would be ignored
 
+# Programs that tests start need not prepare a compiler, as bitsandbytes does on import: nothing here is compiled.
+os.environ["TORCHDYNAMO_DISABLE"] = "1"
+gc.collect()
+gc.freeze()  # what the imports have left is not looked through at every collection of garbage
+
 ONE_PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
@@ -36,9 +42,11 @@ pytest_plugins = ["tests.reward_cases", "tests.table_cases"]  # their fixtures
 
 
 @pytest.fixture(scope="session", autouse=True)
-def own_state(tmp_path_factory: pytest.TempPathFactory) -> None:
+def own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keeps ppolm's per-user state out of the home folder of whoever runs the tests."""
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+    yield
+    gc.unfreeze()  # so that modules are taken down in order
 
 
 @pytest.fixture(scope="session")

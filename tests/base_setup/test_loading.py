@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.warm import run_warm
 
 
 @pytest.mark.parametrize("device", ["cuda:0", "mps:0"])
 def test_weights_go_straight_to_the_device(device: str) -> None:
-    line = [sys.executable, "-m", "tests.loading_program", device]
-    done = subprocess.run(line, capture_output=True, text=True, cwd=ROOT, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
-    found = json.loads(done.stdout.splitlines()[-1])
+    found = json.loads(run_warm("tests.loading_program", device).splitlines()[-1])
     assert found["devices"] == [device]
     assert found["tied"]
     assert found["ours"] <= 2 * found["largest"] < found["all"]

@@ -99,15 +99,12 @@ def test_a_rollout_ahead_that_fails_ends_all_processes_with_one_error(
     ahead = dataclasses.replace(config, async_rollouts=True, max_steps=400, num_epochs=400, run_name="x")
     ahead.to_yaml(tmp_path / "x.yaml")
     with start(2, "ppolm", "train", "--config", tmp_path / "x.yaml", cwd=tmp_path) as job:
-        try:
-            while not (tmp_path / "runs" / "x" / "metrics.jsonl").exists():
-                assert job.poll() is None, job.communicate()[0]
-                time.sleep(0.1)
-            for server in servers:
-                server.fault = "400"
-            output, _ = job.communicate(timeout=200)
-        finally:
-            job.kill()
-    assert job.returncode != 0
+        while not (tmp_path / "runs" / "x" / "metrics.jsonl").exists():
+            assert job.code is None, job.out
+            time.sleep(0.1)
+        for server in servers:
+            server.fault = "400"
+        assert job.end(200) != 0
+        output = job.out
     assert len(re.findall("^error: Server .* refuses a request", output, re.MULTILINE)) == 1, output
     assert "src/ppolm" not in output

@@ -1,4 +1,8 @@
-"""Jobs of several processes for tests, started as a user starts them: by torchrun or accelerate."""
+"""Jobs of several processes for tests, started by torchrun or accelerate, as a user starts them.
+
+Unless a test asks for a cold start, torchrun and the processes that it starts are warm (tests/warm.py): it is the same
+launcher, with its options ``--start-method fork --run-path``, and the same program.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +16,7 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-QUIET = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "TOKENIZERS_PARALLELISM": "false"}
+from tests.warm import QUIET, ROOT, Program, new_file, start_warm
 
 TRAIN = [
     *("--model-name", "embedded", "--batch-size", "8", "--minibatch-size", "4", "--max-new-tokens", "12"),
@@ -22,43 +25,53 @@ TRAIN = [
 """Flags of a small run of the embedded model."""
 
 
-def command(processes: int, module: str, arguments: Sequence[str | Path]) -> list[str]:
-    """One process is started without a launcher."""
-    python = [sys.executable, "-m"]
-    launcher = [*python, "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", "-m"]
-    return [*(python if processes == 1 else launcher), module, *map(str, arguments)]
+def start(processes: int, module: str, *arguments: str | Path, cwd: Path = ROOT, cold: bool = False) -> Program:
+    """A job that runs: its launcher, or its only process. ``cold``: by the command that a user types."""
+    words = [*launcher(processes, cold), module, *map(str, arguments)]
+    if cold:
+        return _cold(words, cwd)
+    output = new_file()
+    return start_warm(*words, cwd=cwd, environment=_environment(), out=output, err=output)
 
 
-def start(processes: int, module: str, *arguments: str | Path, cwd: Path | None = None) -> subprocess.Popen[str]:
-    """A job that runs."""
-    return _start(command(processes, module, arguments), cwd)
+def _cold(words: list[str], cwd: Path) -> Program:
+    output = new_file()
+    with Path(output).open("a") as file:
+        command = [sys.executable, "-m", *words]
+        process = subprocess.Popen(command, stdout=file, stderr=file, cwd=cwd, env=_environment())
+    return Program(process, output, output)
 
 
-def _start(asked: list[str], cwd: Path | None) -> subprocess.Popen[str]:
+def _environment() -> dict[str, str]:
     environment = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")} | QUIET
-    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    return subprocess.Popen(asked, text=True, cwd=cwd, env=environment, **streams)  # type: ignore[call-overload]
+    return environment | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
 
 
-def run(processes: int, module: str, *arguments: str | Path, cwd: Path | None = None) -> tuple[int, str]:
+def launcher(processes: int, cold: bool) -> list[str]:
+    """The words before the program's; one process needs none."""
+    if processes == 1:
+        return []
+    torchrun = ["torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    forking = ["--start-method=fork", "--run-path", str(ROOT / "tests" / "warm_program.py")]
+    return [*torchrun, "-m"] if cold else [*torchrun, *forking]
+
+
+def run(processes: int, module: str, *arguments: str | Path, cwd: Path = ROOT, cold: bool = False) -> tuple[int, str]:
     """A job from its start to its end: its exit code and everything that it printed."""
-    return _finish(start(processes, module, *arguments, cwd=cwd))
+    with start(processes, module, *arguments, cwd=cwd, cold=cold) as job:
+        return job.end(400), job.out
 
 
 def accelerate(options: Sequence[str], *arguments: str | Path, cwd: Path) -> tuple[int, str]:
     """ppolm as a job of accelerate launch: its exit code and everything that it printed."""
-    launcher = [sys.executable, "-m", "accelerate.commands.launch", *options, "--module", "ppolm"]
-    return _finish(_start([*launcher, *map(str, arguments)], cwd))
+    with _cold(["accelerate.commands.launch", *options, "--module", "ppolm", *map(str, arguments)], cwd) as job:
+        return job.end(400), job.out
 
 
-def _finish(started: subprocess.Popen[str]) -> tuple[int, str]:
-    with started as job:
-        try:
-            output, _ = job.communicate(timeout=400)
-        finally:
-            job.kill()
-        return job.returncode, output
+def workers(job: Program) -> list[int]:
+    """The processes that the launcher has started, in their order."""
+    command = ["ps", "-o", "pid=", "--sort", "start_time,pid", "--ppid", str(job.pid)]
+    return [int(pid) for pid in subprocess.run(command, capture_output=True, text=True).stdout.split()]
 
 
 def metrics(run_folder: Path) -> list[dict[str, Any]]:

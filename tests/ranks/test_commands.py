@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,18 +14,19 @@ from tests.ranks.launching import TRAIN, metrics, run, same
 pytestmark = pytest.mark.slow
 
 
-def ppolm(processes: int, folder: Path, *arguments: str) -> str:
-    code, output = run(processes, "ppolm", *arguments, cwd=folder)
+def ppolm(processes: int, folder: Path, *arguments: str, cold: bool = False) -> str:
+    code, output = run(processes, "ppolm", *arguments, cwd=folder, cold=cold)
     assert code == 0, output
     return output
 
 
 def test_a_run_of_two_processes_resumes_on_one_and_on_three_with_equal_evaluations(tmp_path: Path) -> None:
     whole = ppolm(1, tmp_path, "train", *TRAIN, "--max-steps", "4", "--run-name", "whole")
+    begun = ppolm(2, tmp_path, "train", *TRAIN, "--max-steps", "2", "--run-name", "then-1", cold=True)
+    assert begun.count("step 1/2") == begun.count("Run folder:") == 1, "one process speaks"
+    shutil.copytree(tmp_path / "runs" / "then-1", tmp_path / "runs" / "then-3")
     for processes in (1, 3):
         name = f"then-{processes}"
-        begun = ppolm(2, tmp_path, "train", *TRAIN, "--max-steps", "2", "--run-name", name)
-        assert begun.count("step 1/2") == begun.count("Run folder:") == 1, "one process speaks"
         ppolm(processes, tmp_path, "train", "--resume", f"runs/{name}", "--max-steps", "4")
         assert same(metrics(tmp_path / "runs" / "whole"), metrics(tmp_path / "runs" / name))
         assert not (tmp_path / "runs" / name / ".lock").exists()
@@ -77,14 +79,16 @@ def test_a_reward_function_is_asked_once_for_all_processes(tmp_path: Path) -> No
 
 def test_an_error_is_said_once_and_ends_all_processes(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def score(prompts, responses):\n    raise ValueError('out of words')\n")
-    code, output = run(2, "ppolm", "train", *TRAIN, "--reward", "mine.py:score", "--run-name", "x", cwd=tmp_path)
+    code, output = run(
+        2, "ppolm", "train", *TRAIN, "--reward", "mine.py:score", "--run-name", "x", cwd=tmp_path, cold=True
+    )
     assert code != 0
     assert len(re.findall(r"^error: .*out of words", output, re.MULTILINE)) == 1, output
     assert "src/ppolm" not in output, "the launcher prints a traceback of its own, we do not"
 
 
 def test_a_command_for_one_process_says_so(tmp_path: Path) -> None:
-    code, output = run(2, "ppolm", "runs", cwd=tmp_path)
+    code, output = run(2, "ppolm", "runs", cwd=tmp_path, cold=True)
     assert code != 0
     assert "error: ppolm runs runs in one process. Start it without torchrun or accelerate launch." in output
 

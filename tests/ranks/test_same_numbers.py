@@ -64,7 +64,6 @@ def steps(folder: Path, processes: int, variants: list[str]) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("ranks, same numbers")
 @pytest.mark.parametrize(
     ("processes", "variants"), [(2, list(VARIANTS)), (3, ["plain", "few", "sharded, few"]), (4, ["plain", "sharded"])]
 )

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +19,7 @@ from ppolm.ppo_trainer import PPOTrainer
 from ppolm.runs.run_overview import overview
 from ppolm.runs.run_status import read_status
 from tests.conftest import PROMPTS, spread
+from tests.warm import start_warm
 
 SMALL = ["--batch-size", "2", "--minibatch-size", "2", "--max-new-tokens", "4", "--lora-r", "2", "--no-tensorboard"]
 EVALUATED = ["--eval-every", "1", "--max-eval-prompts", "2"]
@@ -113,16 +112,14 @@ def test_a_failed_run_that_is_resumed_says_nothing_more_of_its_failure(make_conf
 
 def test_a_run_that_a_signal_stopped_says_so(model_folder: Path, tmp_path: Path) -> None:
     flags = [*train_flags(model_folder, tmp_path), "--reward", f"{tmp_path}/rewards.py:slow", "--eval-every", "0"]
-    command = [sys.executable, "-m", "ppolm", *flags, "--max-steps", "500"]
     run = tmp_path / "runs" / "run"
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+    with start_warm("ppolm", *flags, "--max-steps", "500") as child:
         until = time.monotonic() + 120
-        while not (run / "metrics.jsonl").exists() and time.monotonic() < until and child.poll() is None:
+        while not (run / "metrics.jsonl").exists() and time.monotonic() < until and child.code is None:
             time.sleep(0.1)
         running = read_status(run)
         os.kill(child.pid, signal.SIGINT)
-        _, said = child.communicate(timeout=120)
-    assert child.returncode == 130, said
+        assert child.end(120) == 130, child.err
     assert running is not None
     assert (running.state, running.total_steps) == ("running", 500)
     status = read_status(run)

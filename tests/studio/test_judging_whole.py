@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +18,7 @@ from ppolm.feedback.transactions import transact
 from ppolm.supervised.load_reward import load_reward_model
 from tests.studio.judging import begin, pair_study, pairs, press, prompt, records, stored
 from tests.studio.serving import serving, wait_until
+from tests.warm import Program, start_warm
 
 Visit = Callable[..., Any]
 TRAIN = [
@@ -68,17 +66,9 @@ def test_twenty_pairs_by_keyboard_become_a_reward_model(tmp_path: Path, visit: V
         assert good > short, "people preferred the long answers, and so does the model where nobody judged"
 
 
-@contextmanager
-def live_run(folder: Path, place: Path) -> Iterator[subprocess.Popen[str]]:
+def live_run(folder: Path, place: Path) -> Program:
     """A real training whose reward are people."""
-    command = [sys.executable, "-m", "ppolm", "train", *TRAIN, "--feedback-store", str(place)]
-    command += ["--output-dir", str(folder)]
-    with subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                process.kill()
+    return start_warm("ppolm", "train", *TRAIN, "--feedback-store", place, "--output-dir", folder)
 
 
 def waits(place: Path) -> int:
@@ -100,14 +90,14 @@ def test_a_run_ends_because_its_responses_were_judged_in_the_page(
         page.keyboard.press("Enter")
         overview.get_by_role("link", name="waiting for people").wait_for(timeout=120_000)
         until = time.monotonic() + 200
-        while process.poll() is None and time.monotonic() < until:
+        while process.code is None and time.monotonic() < until:
             if page.locator(".verdict").count():
                 thumb = page.locator(".verdicts.thumb").count() == 1  # a response that waits alone is not compared
                 press(page, "y" if thumb else keys)
                 if page.locator(".verdict").count() == 0:
                     wait_until(page, lambda: waits(place) == 0 or page.locator(".verdict").count() > 0, 30)
             page.wait_for_timeout(50)
-        assert process.wait(60) == 0, process.stdout.read() if process.stdout else ""
+        assert process.end(60) == 0, process.err
         found = records(place)
         assert {record.source.run for record in found} == {"live"}
         assert ("preferences" if ask == "preference" else "scores") in {record.kind for record in found}

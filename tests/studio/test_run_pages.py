@@ -21,6 +21,7 @@ from ppolm.studio.studio import Studio
 from ppolm.studio.workspace import Workspace
 from tests.run_folders import make_run
 from tests.studio.serving import serving, wait_until
+from tests.warm import Program, start_warm
 
 HOSTILE = [
     "<script>window.hacked = 1</script>",
@@ -32,7 +33,7 @@ HOSTILE = [
 POINTS = "() => document.querySelector('.plot.js-plotly-plot')?.data?.at(-1)?.x?.length ?? 0"
 
 
-def train_embedded(folder: Path, steps: int) -> subprocess.Popen[str]:
+def train_embedded(folder: Path, steps: int) -> Program:
     """A real PPO run of the embedded model in a process of its own."""
     flags = {
         "max-steps": steps,
@@ -42,71 +43,59 @@ def train_embedded(folder: Path, steps: int) -> subprocess.Popen[str]:
         "threads": 1,
         "run-name": "live",
     }
-    command = [sys.executable, "-m", "ppolm", "train", "--model-name", "embedded", "--output-dir", str(folder)]
-    command += [word for name, value in flags.items() for word in (f"--{name}", str(value))]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder)
+    words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
+    return start_warm("ppolm", "train", "--model-name", "embedded", "--output-dir", folder, *words, cwd=folder)
 
 
 def test_a_chart_grows_by_itself_while_a_real_run_trains(tmp_path: Path, visit: Callable[..., Any]) -> None:
-    process = train_embedded(tmp_path, 12)
-    try:
-        with serving(tmp_path) as served:
-            page = visit(served)
-            page.get_by_role("link", name="live").click(timeout=120_000)  # the list shows it as soon as it has begun
-            wait_until(page, lambda: page.evaluate(POINTS) >= 2, 90)
-            seen = page.evaluate(POINTS)
-            wait_until(page, lambda: page.evaluate(POINTS) > seen, 90)
-            page.get_by_text("finished").first.wait_for(timeout=120_000)
-            assert page.evaluate(POINTS) == 12
-            assert process.wait(60) == 0
-    finally:
-        process.kill()
-        process.communicate()
+    with train_embedded(tmp_path, 12) as process, serving(tmp_path) as served:
+        page = visit(served)
+        page.get_by_role("link", name="live").click(timeout=120_000)  # the list shows it as soon as it has begun
+        wait_until(page, lambda: page.evaluate(POINTS) >= 2, 90)
+        seen = page.evaluate(POINTS)
+        wait_until(page, lambda: page.evaluate(POINTS) > seen, 90)
+        page.get_by_text("finished").first.wait_for(timeout=120_000)
+        assert page.evaluate(POINTS) == 12
+        assert process.end(60) == 0
 
 
 def test_killing_the_page_does_not_touch_the_run_it_shows(tmp_path: Path) -> None:
-    process = train_embedded(tmp_path, 4)
-    studio = subprocess.Popen(
-        [sys.executable, "-m", "ppolm", "studio", str(tmp_path), "--port", "0", "--no-open"],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert studio.stdout is not None
-        while "Ctrl-C" not in studio.stdout.readline():
-            assert studio.poll() is None
-        os.kill(studio.pid, signal.SIGKILL)
-        assert process.wait(120) == 0
-        status = read_status(tmp_path / "live")
-        assert status is not None
-        assert status.state == "finished"
-    finally:
-        for one in (process, studio):
-            one.kill()
-            one.communicate()
+    with train_embedded(tmp_path, 4) as process:
+        studio = subprocess.Popen(
+            [sys.executable, "-m", "ppolm", "studio", str(tmp_path), "--port", "0", "--no-open"],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert studio.stdout is not None
+            while "Ctrl-C" not in studio.stdout.readline():
+                assert studio.poll() is None
+            os.kill(studio.pid, signal.SIGKILL)
+            assert process.end(120) == 0
+            status = read_status(tmp_path / "live")
+            assert status is not None
+            assert status.state == "finished"
+        finally:
+            studio.kill()
+            studio.communicate()
 
 
 def test_killing_a_run_under_an_open_page_leaves_the_page_alive_and_says_so(
     tmp_path: Path, visit: Callable[..., Any]
 ) -> None:
-    process = train_embedded(tmp_path, 500)
-    try:
-        with serving(tmp_path) as served:
-            overview, page = visit(served), visit(served)
-            page.get_by_role("link", name="live").click(timeout=120_000)
-            wait_until(page, lambda: page.evaluate(POINTS) >= 2, 90)
-            os.kill(process.pid, signal.SIGKILL)  # at whatever moment it is in
-            process.wait()
-            page.get_by_text("stopped").first.wait_for(timeout=60_000)
-            overview.locator(".state.stopped").wait_for(timeout=60_000)
-            steps = len((tmp_path / "live" / "metrics.jsonl").read_text().splitlines())
-            assert 2 <= page.evaluate(POINTS) <= steps
-            assert "--resume" in page.locator("main").inner_text(), "it says how to go on"
-            page.reload()
-            wait_until(page, lambda: page.evaluate(POINTS) >= 2)
-    finally:
-        process.kill()
-        process.communicate()
+    with train_embedded(tmp_path, 500) as process, serving(tmp_path) as served:
+        overview, page = visit(served), visit(served)
+        page.get_by_role("link", name="live").click(timeout=120_000)
+        wait_until(page, lambda: page.evaluate(POINTS) >= 2, 90)
+        os.kill(process.pid, signal.SIGKILL)  # at whatever moment it is in
+        process.end(60)
+        page.get_by_text("stopped").first.wait_for(timeout=60_000)
+        overview.locator(".state.stopped").wait_for(timeout=60_000)
+        steps = len((tmp_path / "live" / "metrics.jsonl").read_text().splitlines())
+        assert 2 <= page.evaluate(POINTS) <= steps
+        assert "--resume" in page.locator("main").inner_text(), "it says how to go on"
+        page.reload()
+        wait_until(page, lambda: page.evaluate(POINTS) >= 2)
 
 
 def test_two_runs_in_the_same_charts_with_what_differs(tmp_path: Path, visit: Callable[..., Any]) -> None:

@@ -8,8 +8,6 @@ differed.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -18,7 +16,7 @@ import torch
 from ppolm.base_setup import device as device_room
 from ppolm.base_setup.device import LARGE, multiplies, resolve_dtype
 from ppolm.cli.demo_command import DemoArguments, demo_config
-from tests.conftest import ROOT
+from tests.warm import run_warm
 
 DEVICES = ("cuda:0", "mps:0")
 SCENARIOS = ("sft", "reward", "readiness", "ppo", "resume", "generate", "fallbacks", "saving")
@@ -37,10 +35,8 @@ of the chosen logits, and one more per block would be of its keys and values."""
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The output of the program: all results by device."""
-    line = [sys.executable, "-m", "tests.device_program", str(tmp_path_factory.mktemp("devices")), *DEVICES]
-    done = subprocess.run(line, capture_output=True, text=True, cwd=ROOT, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
-    results: dict[str, Any] = json.loads(done.stdout)
+    printed = run_warm("tests.device_program", tmp_path_factory.mktemp("devices"), *DEVICES)
+    results: dict[str, Any] = json.loads(printed)
     return results
 
 

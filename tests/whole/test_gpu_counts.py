@@ -6,12 +6,10 @@ Nothing here may grow: each number is a launch of a kernel, or a time in which t
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.warm import run_warm
 
 Counts = dict[str, dict[str, int]]
 LAYERS = 3
@@ -22,10 +20,7 @@ def found() -> dict[int, Counts]:
     """The counts of models with one block and with ``LAYERS`` more."""
     counts = {}
     for layers in (1, 1 + LAYERS):
-        line = [sys.executable, "-m", "bench.gpu_counts", "--json", "--layers", str(layers)]
-        done = subprocess.run(line, capture_output=True, text=True, cwd=ROOT, check=False)
-        assert done.returncode == 0, done.stderr[-4000:]
-        counts[layers] = json.loads(done.stdout)
+        counts[layers] = json.loads(run_warm("bench.gpu_counts", "--json", "--layers", str(layers)))
     return counts
 
 
