@@ -7,6 +7,7 @@ to wait for it.
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1", TOKENIZERS_PARALL
 THREADS = int(os.environ.get("PPOLM_TEST_THREADS", "1"))
 """Tiny models are fastest on one thread, and least affected by a busy machine. More threads test that they work."""
 os.environ["OMP_NUM_THREADS"] = str(THREADS)  # for programs that tests start
+# Some machines keep no bytecode. Then every worker and program would compile 2000 files of libraries: 6 s each.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 ROOT = Path(__file__).resolve().parent.parent
 SHARED_DATA = ROOT.parent / "shared" / "data"
 SLOW = frozenset((ROOT / "tests" / "slow_tests.txt").read_text().split())

@@ -28,8 +28,6 @@ transformers.utils.logging.disable_progress_bar()
 
 make_bfloat16_safe()  # before the first matrix product: afterwards the instruction limit would be ignored
 
-# Programs that tests start need not prepare a compiler, as bitsandbytes does on import: nothing here is compiled.
-os.environ["TORCHDYNAMO_DISABLE"] = "1"
 gc.collect()
 gc.freeze()  # what the imports have left is not looked through at every collection of garbage
 
