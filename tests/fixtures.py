@@ -36,7 +36,7 @@ ONE_PIXEL = base64.b64decode(
 )
 """A PNG."""
 
-pytest_plugins = ["tests.reward_cases", "tests.table_cases"]  # their fixtures
+pytest_plugins = ["tests.cli.failing", "tests.reward_cases", "tests.table_cases"]  # their fixtures
 
 
 @pytest.fixture(scope="session", autouse=True)

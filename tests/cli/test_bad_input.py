@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import shutil
@@ -12,54 +11,14 @@ from typing import Any
 
 import pytest
 
-from ppolm import embedded
-from ppolm.base_setup.model_setup import setup_models
 from ppolm.cli.main import run as ppolm
 from ppolm.config import PPOConfig
 from ppolm.errors import ConfigError, DataError, PpolmError
 from ppolm.ppo_trainer import PPOTrainer
+from tests.cli.failing import fails, train
 from tests.conftest import PROMPTS, spread
 
 MakeConfig = Callable[..., PPOConfig]
-
-
-@pytest.fixture
-def files(tmp_path: Path, model_folder: Path) -> Path:
-    """A folder with prompts, a reward and a config that trains two steps."""
-    (tmp_path / "prompts.txt").write_text("\n".join(PROMPTS))
-    (tmp_path / "reward.py").write_text(
-        "def score(prompts, responses):\n    return [float(len(r)) for r in responses]\n"
-    )
-    config = PPOConfig(
-        model_name=str(model_folder),
-        prompts=str(tmp_path / "prompts.txt"),
-        reward=(f"{tmp_path}/reward.py:score",),
-        output_dir=str(tmp_path / "runs"),
-        run_name="run",
-        batch_size=2,
-        minibatch_size=2,
-        max_new_tokens=4,
-        lora_r=2,
-        max_steps=2,
-        checkpoint_every=1,
-        eval_every=0,
-        tensorboard=False,
-    )
-    config.to_yaml(tmp_path / "config.yaml")
-    return tmp_path
-
-
-def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """Run a command that must fail; returns its error line."""
-    capsys.readouterr()
-    assert ppolm(list(arguments)) == 1
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
-    assert len(lines) == 1
-    return lines[0]
-
-
-def train(files: Path, *flags: str) -> tuple[str, ...]:
-    return ("train", "--config", str(files / "config.yaml"), *flags)
 
 
 def snapshot(folder: Path) -> dict[str, str]:
@@ -303,55 +262,3 @@ def test_numbers_and_templates_out_of_range(files: Path, model_folder: Path, cap
     (files / "chat.jsonl").write_text(json.dumps({"messages": [{"role": "user", "content": "hi"}]}))
     message = fails(capsys, "generate", "--model-name", str(picky), "--prompts", str(files / "chat.jsonl"))
     assert "roles must alternate" in message
-
-
-@pytest.fixture
-def short_reader(make_config: MakeConfig, tmp_path: Path) -> Path:
-    """A reward model trained on rows of at most 4 tokens, which is the length of responses in ``files``."""
-    reward = setup_models(make_config()).reward
-    assert reward is not None
-    reward.max_tokens = 4
-    reward.save(tmp_path / "short-reader")
-    return tmp_path / "short-reader"
-
-
-@pytest.mark.parametrize(
-    "role",
-    [
-        ("--reward", "model"),
-        ("--judge", "model", "--eval-every", "1", "--eval-fraction", "0.4"),
-        ("--reward", "human", "--human-fallback", "model", "--human-timeout", "0"),
-    ],
-)
-def test_a_reward_model_that_cannot_read_the_longest_response_is_refused_at_the_start(
-    files: Path, short_reader: Path, capsys: Any, role: tuple[str, ...]
-) -> None:
-    message = fails(capsys, *train(files, "--reward-model", str(short_reader), *role))
-    assert "max_new_tokens is 4" in message
-    assert f"{short_reader} reads at most 4 tokens" in message
-    assert "Set max_new_tokens to 3 or less" in message
-    assert not (files / "runs").exists(), "not even a folder is left behind"
-
-
-def test_a_sweep_refuses_such_a_reward_model_too_and_a_mere_start_of_values_does_not(
-    files: Path, short_reader: Path, capsys: Any
-) -> None:
-    config = PPOConfig.from_yaml(files / "config.yaml")
-    judged = dataclasses.replace(
-        config, reward_model=(str(short_reader),), judge="model", eval_every=1, eval_fraction=0.4
-    )
-    judged.to_yaml(files / "sweep.yaml")
-    sweep = ("overopt", "--config", str(files / "sweep.yaml"), "--steps", "1", "--output", str(files / "sweep"))
-    assert "reads at most 4 tokens" in fails(capsys, *sweep)
-    assert ppolm(list(train(files, "--reward-model", str(short_reader), "--value-init", "reward"))) == 0
-
-
-def test_the_demo_refuses_a_reward_model_that_reads_less_than_it_writes(
-    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shutil.copytree(embedded.reward_path("embedded"), tmp_path / "reward")
-    norm = json.loads((tmp_path / "reward/reward.json").read_text())
-    (tmp_path / "reward/reward.json").write_text(json.dumps(norm | {"max_tokens": 40}))
-    monkeypatch.setattr("ppolm.base_setup.model_setup.reward_path", lambda _: str(tmp_path / "reward"))
-    message = fails(capsys, "demo", "--steps", "1", "--output-dir", str(tmp_path / "runs"))
-    assert "max_new_tokens is 48" in message

@@ -8,7 +8,6 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from ppolm.base_setup.model_setup import Models
 from ppolm.engines.swap_proof import Scored, probe_ids, prove_swap
 from ppolm.engines.vllm_engine import VllmEngine
 from ppolm.errors import EngineError
@@ -107,11 +106,7 @@ def test_a_skipped_swap_is_noticed(make_engine: MakeEngine, servers: list[SmallS
 
 
 def test_one_stale_server_of_two_is_left_out_and_taken_back(
-    models: Models,
-    make_engine: MakeEngine,
-    servers: list[SmallServer],
-    train: Train,
-    caplog: pytest.LogCaptureFixture,
+    make_engine: MakeEngine, servers: list[SmallServer], train: Train, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine = make_engine()
     servers[1].fault = "stale"
