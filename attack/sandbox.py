@@ -62,6 +62,7 @@ class Sandbox:
         for root, folders, files in os.walk(self.folder):
             if Path(root) == self.folder:
                 folders[:] = [name for name in folders if name not in ("out", "state")]
+            folders[:] = [name for name in folders if name != "__pycache__"]  # Python's own, beside a reward function
             for name in files:
                 if not name.endswith(("-wal", "-shm")):  # SQLite's, while a store is read
                     about = os.lstat(os.path.join(root, name))
