@@ -5,13 +5,16 @@ python -m tests.ranks.sharded_job FILE DTYPE FOLDER...
 
 from __future__ import annotations
 
+import gc
 import sys
+import weakref
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
 
+from ppolm.base_setup import sharded_base
 from ppolm.base_setup.model_setup import Models, setup_models
 from ppolm.batches.sequences import TokenSequences
 from ppolm.config import PPOConfig
@@ -41,7 +44,9 @@ def run(folder: str, dtype: str) -> dict[str, Any] | str:
     """What one model gives; if it is refused, the sentence."""
     given: dict[str, Any] = {"model_name": folder, "device": "cpu", "dtype": dtype, "threads": 1}
     try:
-        models = setup_models(PPOConfig(**given, lora_r=4, max_new_tokens=8, shard_base=True))
+        with pytest.MonkeyPatch.context() as patch:
+            most = count_whole_blocks(patch)
+            models = setup_models(PPOConfig(**given, lora_r=4, max_new_tokens=8, shard_base=True))
     except ModelError as error:
         return " ".join(str(error).split()).replace(folder, "MODEL")
     assert models.reward is not None
@@ -55,13 +60,32 @@ def run(folder: str, dtype: str) -> dict[str, Any] | str:
     vocabulary = int(models.setup.text_config.vocab_size)
     tokens = [[torch.randint(vocabulary, (n,), generator=random) for n in pair] for pair in lengths]
     sequences = TokenSequences([pair[0] for pair in tokens], [pair[1] for pair in tokens])
-    found: dict[str, Any] = {"parts": parts(models), "refused": refused(models, sequences)}
+    found: dict[str, Any] = {
+        "whole at once": max(most, default=0),
+        "parts": parts(models),
+        "refused": refused(models, sequences),
+    }
     found["logprobs"] = models.policy.logprobs(sequences, 0.7, BUDGET)
     found["values"] = models.value.values(sequences, BUDGET)
     found["rewards"] = models.reward.scores(sequences)
     found["sampled"] = sampled(models, [prompt.tolist() for prompt in sequences.contexts[:3]])
     found["gradient"] = gradient(models, sequences)
     found["parts afterwards"] = parts(models)
+    return found
+
+
+def count_whole_blocks(patch: pytest.MonkeyPatch) -> list[int]:
+    """How many blocks a process holds whole whenever it shards one: the weights that it was given are still there."""
+    given, found = list[list[Any]](), list[int]()
+    shard = sharded_base.fully_shard
+
+    def counted(module: Any, **options: Any) -> Any:
+        given.append([weakref.ref(weight) for weight in module.parameters() if shard_of(weight) is weight])
+        gc.collect()
+        found.append(sum(any(weight() is not None for weight in block) for block in given))
+        return shard(module, **options)
+
+    patch.setattr(sharded_base, "fully_shard", counted)
     return found
 
 

@@ -49,6 +49,7 @@ def test_a_sharded_base_gives_the_numbers_of_a_whole_one(tmp_path: Path, dtype: 
 
 
 def check_parts(name: str, found: dict[str, Any], alone: dict[str, Any]) -> None:
+    assert found["whole at once"] <= 2, (name, "one block, and at last what is outside the blocks")
     for moment in ("parts", "parts afterwards"):
         held, whole = found[moment], alone[moment]
         assert held["rest"] == whole["rest"], "embeddings, norm and output matrix are whole"

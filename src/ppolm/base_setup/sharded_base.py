@@ -7,7 +7,7 @@ Those stay whole, because they are used outside the blocks, and tied embeddings 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -143,7 +143,8 @@ def _check(name: str, model: PreTrainedModel, about: Read) -> None:
             "configuration, or has another shape. Leave shard_base out."
         )
     blocks = find_blocks(model)[1]
-    owners: dict[int, int] = {}
+    inside = {id(module) for block in blocks for module in block.modules()}
+    owners = {id(value): -1 for module, _, value in named_tensors(model).values() if id(module) not in inside}
     for number, block in enumerate(blocks):
         if any(owners.setdefault(id(weight), number) != number for weight in block.parameters()):
             raise ModelError(f"Model {name} cannot be sharded: its blocks share weights. Leave shard_base out.")
@@ -161,23 +162,17 @@ class Filling:
         source: dict[str, tuple[nn.Module, str, Tensor]],
     ) -> None:
         self.model, self.about, self.device, self.ranks, self.source = model, about, device, ranks, source
-        self.made: dict[int, Tensor] = {}
-        """The new tensor for each empty one, so that tied ones stay tied."""
+        self.tensors = named_tensors(model)
 
     def shard(self) -> ShardedBlocks:
         """Fill everything."""
         mesh = init_device_mesh(self.device.type, (self.ranks.size,))
-        tensors = named_tensors(self.model)
         blocks = find_blocks(self.model)[1]
         inside = {id(module): number for number, block in enumerate(blocks) for module in block.modules()}
-        for name, (module, _, _) in tensors.items():
-            if id(module) not in inside:
-                self._fill(name, tensors)
+        self._fill([name for name, (module, _, _) in self.tensors.items() if id(module) not in inside])
         fusable = False
         for number, block in enumerate(blocks):
-            for name, (module, _, _) in tensors.items():
-                if inside.get(id(module)) == number:
-                    self._fill(name, tensors)
+            self._fill([name for name, (module, _, _) in self.tensors.items() if inside.get(id(module)) == number])
             fusable = blocks_agree(block) if number == 0 else fusable
             scalars = {weight for weight in block.parameters() if weight.dim() == 0}  # FSDP takes none
             fully_shard(block, mesh=mesh, reshard_after_forward=True, ignored_params=scalars)
@@ -187,16 +182,20 @@ class Filling:
         fully_shard(transformer, mesh=mesh, ignored_params=outside)
         return ShardedBlocks(blocks, fusable)
 
-    def _fill(self, name: str, tensors: dict[str, tuple[nn.Module, str, Tensor]]) -> None:
-        module, key, empty = tensors[name]
-        if id(empty) not in self.made:
-            shape, dtype = self.about.shapes[name]
-            numbers = torch.empty(shape, dtype=dtype, device=self.device)
-            if self.source:
-                numbers.copy_(self.source[name][2])
-                self.source[name][2].data = torch.empty(0, dtype=dtype)  # the host's memory is given back
-            self.ranks.send(numbers)
-            self.made[id(empty)] = (
-                nn.Parameter(numbers, requires_grad=False) if isinstance(empty, nn.Parameter) else numbers
-            )
-        setattr(module, key, self.made[id(empty)])
+    def _fill(self, names: Sequence[str]) -> None:
+        """Fill the tensors of these names. Nothing else keeps them: once a block is sharded, its whole is gone."""
+        made: dict[int, Tensor] = {}  # for each empty one, so that tied ones stay tied
+        for name in names:
+            module, key, empty = self.tensors[name]
+            if id(empty) not in made:
+                made[id(empty)] = self._received(name, isinstance(empty, nn.Parameter))
+            setattr(module, key, made[id(empty)])
+
+    def _received(self, name: str, is_parameter: bool) -> Tensor:
+        shape, dtype = self.about.shapes[name]
+        numbers = torch.empty(shape, dtype=dtype, device=self.device)
+        if self.source:
+            numbers.copy_(self.source[name][2])
+            self.source[name][2].data = torch.empty(0, dtype=dtype)  # the host's memory is given back
+        self.ranks.send(numbers)
+        return nn.Parameter(numbers, requires_grad=False) if is_parameter else numbers
