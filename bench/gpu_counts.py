@@ -12,6 +12,7 @@ or a copy of pageable memory to it.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import tempfile
@@ -31,6 +32,7 @@ from ppolm.batches import packing_cost
 from ppolm.batches.sequences import Microbatch, Read, TokenSequences
 from ppolm.config import PPOConfig
 from ppolm.models.base_model import BaseModel
+from ppolm.names import SamplerKind
 from ppolm.ppo_trainer import PPOTrainer
 from ppolm.rollout.sampling import Sampling
 from tests import emulated_device
@@ -44,6 +46,8 @@ FEW, MANY = 10, 20
 """Tokens of two rollouts, whose difference is the cost of a token."""
 LARGE = 10**6
 """Tokens that no microbatch of these sequences has."""
+OTHER_SAMPLERS: dict[str, SamplerKind] = {"the library's cache": "cache", "whole texts": "whole"}
+"""For models that the slot sampler refuses."""
 
 
 @contextmanager
@@ -86,6 +90,9 @@ def count(trainer: PPOTrainer) -> dict[str, Counts]:
         "a generated token": _per_token(rounds[0], rounds[1]),
         "the same, after one of 8 rows has ended": _per_token(rounds[2], rounds[3]),
     }
+    for name, kind in OTHER_SAMPLERS.items():
+        with sampling_by(trainer, kind):
+            found[f"a token of {name}"] = _per_token(rollout(trainer, FEW, 0), rollout(trainer, MANY, 0))
     phases: dict[str, tuple[BaseModel, Callable[[], object]]] = {
         "scoring": (policy, lambda: policy.logprobs(pairs.sequences, 1.0, LARGE)),
         "a policy update": (policy, lambda: train._policy_update(pairs)),
@@ -95,13 +102,32 @@ def count(trainer: PPOTrainer) -> dict[str, Counts]:
         one, two = (in_microbatches(model, pairs.sequences, number, act) for number in (1, 2))
         found[f"{name}, one microbatch"] = one
         found[f"{name}, each further microbatch"] = _difference(one, two)
+    with patch.object(policy.adapters, "packs_prompts", False):  # as where prompts have one response each
+        one, two = (in_microbatches(policy, pairs.sequences, number, phases["scoring"][1]) for number in (1, 2))
+        found["scoring, each further microbatch of whole rows"] = _difference(one, two)
     return found
+
+
+@contextmanager
+def sampling_by(trainer: PPOTrainer, kind: SamplerKind) -> Iterator[None]:
+    """Sample by ``kind``, as for a model that the faster samplers refuse."""
+    setup = trainer.models.setup
+    before, off = setup.capabilities, {"slot_sampler", "decode_matrices"}
+    if kind == "whole":
+        off.add("library_cache")
+    setup.capabilities = dataclasses.replace(before, on=tuple(path for path in before.on if path not in off))
+    assert setup.capabilities.sampler_for(MANY) == kind
+    try:
+        yield
+    finally:
+        setup.capabilities = before
 
 
 def in_microbatches(model: BaseModel, sequences: TokenSequences, number: int, act: Callable[[], object]) -> Counts:
     """Counts of what ``act`` does with the sequences in this many microbatches."""
-    one_prompt = max(map(len, sequences.contexts)) + 4 * FEW  # with its four answers
-    plain, budget = model.microbatches, LARGE if number == 1 else one_prompt
+    longest = max(map(len, sequences.contexts))
+    half = longest + 4 * FEW if model.adapters.packs_prompts else 4 * (longest + FEW)  # a prompt and its four answers
+    plain, budget = model.microbatches, LARGE if number == 1 else half
 
     def split(given: TokenSequences, _: int, read: Read = "actions") -> Iterator[Microbatch]:
         return plain(given, budget, read)

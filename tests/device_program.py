@@ -27,8 +27,11 @@ from ppolm.data.examples import Demonstration, Judgement, Preference, Rating, Th
 from ppolm.data.prompts import Prompt
 from ppolm.measures import intervals
 from ppolm.models.base_model import BaseModel
+from ppolm.names import SamplerKind
 from ppolm.ppo_trainer import PPOTrainer
 from ppolm.readiness import assess
+from ppolm.rollout.samplers import sample
+from ppolm.rollout.sampling import Sampling
 from ppolm.runs import training_run
 from ppolm.runs.results import TrainingResults
 from ppolm.supervised import RewardTrainer, SFTTrainer, head_fit
@@ -80,7 +83,7 @@ class Scenarios:
     def all(self) -> Numbers:
         """Every scenario, in the order of their dependencies."""
         first = (self.sft, self.reward, self.readiness, self.ppo, self.resume)
-        return {step.__name__: step() for step in (*first, self.generate, self.fallbacks, self.saving)}
+        return {step.__name__: step() for step in (*first, self.generate, self.samplers, self.fallbacks, self.saving)}
 
     def sft(self) -> Numbers:
         """SFT of an adapter on the top block, with packed rows."""
@@ -184,6 +187,23 @@ class Scenarios:
         with redirect_stdout(printed):
             generate_command.main([*flags, "--prompt", *PROMPTS[:2]])
         return {"texts": [json.loads(line)["response"] for line in printed.getvalue().splitlines()]}
+
+    def samplers(self) -> Numbers:
+        """Each sampler on prompts of equal and of different lengths: the library builds other masks for these."""
+        trainer = self.ppo_trainer()
+        setup, policy = trainer.models.setup, trainer.models.policy
+        different = [setup.tokenizer.encode(prompt) for prompt in PROMPTS]
+        equal = [ids[: min(map(len, different))] for ids in different]
+        random = torch.rand(len(PROMPTS), 12, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        kinds: tuple[SamplerKind, ...] = ("slots", "cache", "whole")
+        found: Numbers = {}
+        for name, prompts in (("different", different), ("equal", equal)):
+            with policy.active():
+                drawn = {kind: sample(kind, setup, prompts, Sampling(12), random) for kind in kinds}
+            ids = [[one.token_ids for one in own] for own in drawn.values()]
+            assert ids[0] == ids[1] == ids[2], f"the samplers draw different texts on {self.device}"
+            found[name] = {kind: [[*one.token_ids, *one.logprobs] for one in own] for kind, own in drawn.items()}
+        return found
 
     def fallbacks(self) -> Numbers:
         """An architecture without fast paths, rows without packing, all weights trained, a fitted head."""

@@ -19,7 +19,7 @@ from ppolm.cli.demo_command import DemoArguments, demo_config
 from tests.warm import run_warm
 
 DEVICES = ("cuda:0", "mps:0")
-SCENARIOS = ("sft", "reward", "readiness", "ppo", "resume", "generate", "fallbacks", "saving")
+SCENARIOS = ("sft", "reward", "readiness", "ppo", "resume", "generate", "samplers", "fallbacks", "saving")
 BUDGET = {
     "ten_tokens": {"reads": 10, "writes": 0, "copies": 10},
     "ten_tokens_after_an_end": {"reads": 10, "writes": 0, "copies": 10},

@@ -25,6 +25,7 @@ from ppolm.base_setup.device import (
     resolve_dtype,
     state_precision,
 )
+from ppolm.base_setup.known_masks import known_rows
 from ppolm.base_setup.load_model import (
     blaming,
     empty_model,
@@ -205,8 +206,11 @@ class BaseModelSetup:
         """A context in which this process has all weights of a sharded base; to be entered by all processes."""
         return nullcontext() if self.shards is None else self.shards.whole()
 
-    def blocks(self, **inputs: Any) -> Any:
-        """Run the transformer without its output matrix."""
+    def blocks(self, padded: bool = False, **inputs: Any) -> Any:
+        """Run the transformer without its output matrix.
+
+        ``padded`` says whether an ``attention_mask`` [B, T] hides anything: asking the device would be a wait.
+        """
         if self.shards is not None and not self.ranks.shares and not self.shards.are_whole:
             raise ModelError(
                 "One process cannot compute with a sharded base alone: the others hold the rest of its weights. Leave "
@@ -222,7 +226,8 @@ class BaseModelSetup:
             # they would convert it in every block.
             lowest = torch.finfo(self.state_dtype).min if eager else -torch.inf
             inputs["attention_mask"] = torch.zeros_like(mask, dtype=self.state_dtype).masked_fill_(~mask, lowest)
-        with self.computing(), self._recomputing(inputs):
+        rows = nullcontext() if self.device.type == "cpu" else known_rows(padded)
+        with self.computing(), self._recomputing(inputs), rows:
             return self.transformer(**inputs)
 
     def _recomputing(self, inputs: Mapping[str, Any]) -> AbstractContextManager[None]:
@@ -244,9 +249,10 @@ class BaseModelSetup:
         Under a causal mask no real token sees the padding to its right, so no attention mask is needed and positions
         are simply 0, 1, 2, ...: a row's numbers do not depend on its padding or on its batch-mates.
         """
-        given = {"inputs_embeds" if inputs.is_floating_point() else "input_ids": inputs}
-        packed = {} if mask is None else {"position_ids": position_ids, "attention_mask": mask}
-        return self.blocks(**given, use_cache=False, **packed).last_hidden_state
+        given: dict[str, Any] = {"inputs_embeds" if inputs.is_floating_point() else "input_ids": inputs}
+        if mask is not None:
+            given |= {"position_ids": position_ids, "attention_mask": mask}
+        return self.blocks(**given, use_cache=False).last_hidden_state
 
     def wanted_states(self, inputs: Tensor, batch: Microbatch) -> Tensor:
         """The wanted states [n, d] of a microbatch, from its ids, or from inputs to the blocks.

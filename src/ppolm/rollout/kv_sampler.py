@@ -37,12 +37,18 @@ def _sample_group(
     uniforms = uniforms.to(setup.device, exact_dtype(setup.device))
     # Positions follow the mask, not the padded index: the first real token of every row is at position 0.
     positions = (mask.cumsum(-1) - 1).clamp(min=0)
+    padded = len(set(map(len, prompts))) > 1
     cache, tokens, logprobs = None, [], []
     running = torch.ones(len(prompts), dtype=torch.bool, device=setup.device)
     counts = torch.zeros(len(prompts), dtype=torch.long, device=setup.device)
     for step in range(sampling.max_new_tokens):
         output = setup.blocks(
-            input_ids=input_ids, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True
+            padded,
+            input_ids=input_ids,
+            attention_mask=mask,
+            position_ids=positions,
+            past_key_values=cache,
+            use_cache=True,
         )
         cache = output.past_key_values
         chosen, logprob = choose_unchecked(setup.project(output.last_hidden_state[:, -1]), uniforms[:, step], sampling)

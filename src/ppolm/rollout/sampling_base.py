@@ -67,8 +67,8 @@ class SamplingBase(Protocol):
     def last_block(self) -> Any:
         """The last block, if it can be computed only at some positions."""
 
-    def blocks(self, **inputs: Any) -> Any:
-        """Run the transformer without its output matrix."""
+    def blocks(self, padded: bool = False, **inputs: Any) -> Any:
+        """Run the transformer without its output matrix; ``padded``: whether the mask [B, T] hides anything."""
 
     def wanted_states(self, inputs: Tensor, batch: Microbatch) -> Tensor:
         """The wanted states [n, d] of a microbatch."""

@@ -20,13 +20,13 @@ def sample_whole(
     """One response per prompt from the active role, for models whose cache cannot be trusted with padded batches."""
     texts = [list(prompt) for prompt in prompts]
     logprobs: list[list[float]] = [[] for _ in prompts]
-    running, draws = list(range(len(prompts))), uniforms.to(setup.device, exact_dtype(setup.device))
+    running, exact = list(range(len(prompts))), exact_dtype(setup.device)
     for step in range(sampling.max_new_tokens):
-        states = _last_states(setup, [texts[i] for i in running], sampling.batch_tokens)
-        chosen, logprob = choose_unchecked(setup.project(states), draws[running, step], sampling)
-        both = torch.stack(
-            [chosen.to(draws.dtype), logprob.to(draws.dtype)]
-        ).tolist()  # one wait; ids are small numbers
+        states, order = _last_states(setup, [texts[i] for i in running], sampling.batch_tokens)
+        running = [running[i] for i in order]
+        draws = uniforms[running, step].to(setup.device, exact)
+        chosen, logprob = choose_unchecked(setup.project(states), draws, sampling)
+        both = torch.stack([chosen.to(exact), logprob.to(exact)]).tolist()  # one wait; ids are small numbers
         refuse_non_finite(all(map(math.isfinite, both[1])))
         for i, token, value in zip(running, *both, strict=True):
             texts[i].append(int(token))
@@ -40,10 +40,10 @@ def sample_whole(
     ]
 
 
-def _last_states(setup: SamplingBase, texts: list[list[int]], token_budget: int) -> Tensor:
-    """The hidden state [B, d] at the end of each text."""
+def _last_states(setup: SamplingBase, texts: list[list[int]], token_budget: int) -> tuple[Tensor, list[int]]:
+    """The hidden state [B, d] at the end of each text, and which text each row of them belongs to."""
     nothing = torch.zeros(0, dtype=torch.long)
     sequences = TokenSequences([torch.tensor(text) for text in texts], [nothing] * len(texts))
     batches = list(sequences.microbatches(token_budget, setup.tokenizer.pad_id, setup.device, "ends"))
     states = torch.cat([setup.wanted_states(batch.input_ids, batch) for batch in batches])
-    return states[torch.cat([batch.rows for batch in batches]).argsort().to(states.device)]
+    return states, torch.cat([batch.rows for batch in batches]).tolist()
