@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import shutil
@@ -12,6 +13,7 @@ from pathlib import Path
 from shlex import split
 from typing import Any
 
+import kubernetes_validate
 import pytest
 import yaml
 from torch.distributed.run import get_args_parser
@@ -24,6 +26,8 @@ from tests.ranks.launching import QUIET, metrics
 
 RECIPES = ROOT / "examples" / "recipes"
 SCRIPT = RECIPES / "train.sh"
+KUBERNETES = "1.37"
+"""The version whose schema the manifest is compared with."""
 ASKED = ("NODES", "NODE_RANK", "FIRST_HOST", "DEVICES")
 """What train.sh is told by every other recipe."""
 
@@ -46,10 +50,20 @@ def test_scripts_are_read_by_bash(name: str) -> None:
     subprocess.run(["bash", "-n", str(RECIPES / name)], check=True)
 
 
-@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
 @pytest.mark.parametrize("name", ["train.sh", "slurm.sbatch"])
 def test_shellcheck_finds_nothing(name: str) -> None:
-    subprocess.run(["shellcheck", str(RECIPES / name)], check=True)
+    subprocess.run([str(Path(sys.executable).parent / "shellcheck"), str(RECIPES / name)], check=True)
+
+
+def test_kubernetes_takes_every_part() -> None:
+    """Strictly: a field that its version does not know is an error."""
+    parts = kubernetes()
+    for part in parts.values():
+        kubernetes_validate.validate(part, KUBERNETES, strict=True)
+    broken = copy.deepcopy(parts["Job"])
+    broken["spec"]["template"]["spec"]["containers"][0]["comand"] = []
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(broken, KUBERNETES, strict=True)
 
 
 def started(tmp_path: Path, **values: str) -> list[str]:
