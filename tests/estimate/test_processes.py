@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, Qwen3Config
 
+from ppolm.base_setup import device as device_module
 from ppolm.base_setup.device import SCORING_TIMES, free_memory, memory_size
 from ppolm.config import PPOConfig
 from ppolm.estimate import estimate
@@ -78,8 +78,7 @@ def test_sampling_here_needs_the_whole_base_and_servers_need_nothing_here(shape:
 def test_the_estimate_asks_the_launcher_how_many_processes_there_are(
     make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = sys.modules["ppolm.estimate.estimate"]  # the package exports the function of the same name
-    monkeypatch.setattr(module, "free_memory", lambda _: 8 * 2**30)
+    monkeypatch.setattr(device_module, "machine_free", lambda: 8 * 2**30)
     alone = estimate(make_config(batch_size=8), PROMPTS)
     assert alone.available == 8 * 2**30
     assert "on cpu, GiB" in alone.text(10.0)

@@ -29,7 +29,7 @@ from ppolm.estimate.memory import Devices, Lengths, Memory, step_memory
 from ppolm.estimate.model_shape import ModelShape, read_shape
 from ppolm.estimate.operations import Work
 from ppolm.kernels.cpu_bfloat16 import make_bfloat16_safe
-from ppolm.ranks.join import processes_here, started_processes
+from ppolm.ranks.join import started_processes
 from ppolm.rollout.generator import Generator
 from ppolm.rollout.sampling import Sampling
 from ppolm.runs.prompt_schedule import plan_prompts
@@ -133,7 +133,7 @@ def estimate(config: PPOConfig, prompts: Sequence[Any], eval_prompts: Sequence[A
     dtype = resolve_dtype(config.dtype, device, lambda: shape.parameters)
     lengths, steps = read_prompts(config, shape, prompts, eval_prompts)
     _, adapters = roles(config)
-    size, available = memory_size(device), _free(device)
+    size, available = memory_size(device), free_memory(device)
 
     def devices_of(changed: PPOConfig) -> Devices:
         return Devices(processes, changed.shard_base and processes > 1)
@@ -165,12 +165,6 @@ def step_work(
     scored = config.recompute_logprobs == "always" or dtype != torch.float32 or config.engine != "local"
     sizes = (config.batch_size, config.samples_per_prompt, config.ppo_epochs)
     return Work(shape, prompt, response, *sizes, roles(config)[0], scored, recomputes)
-
-
-def _free(device: torch.device) -> int | None:
-    """Bytes that are free for each process: processes on one machine share the memory of its CPU, not of its GPUs."""
-    found = free_memory(device)
-    return found if found is None or device.type == "cuda" else found // processes_here()
 
 
 def read_prompts(
