@@ -1,4 +1,4 @@
-"""The memory that a process may use: the machine's, or less in a container, and a share of it beside other processes."""
+"""The memory that a process may use: the machine's, less in a container, and a share of it beside other processes."""
 
 from __future__ import annotations
 

@@ -155,7 +155,10 @@ def _generation(shape: ModelShape, config: PPOConfig, most: int, width: int, tok
 
 def _pass(shape: ModelShape, budget: int, tokens: float, sizes: Sizes) -> int:
     """Peak of a forward pass without gradients, during which only one block's tensors exist at a time."""
-    return int(min(budget, tokens) * (4 * shape.hidden + 2 * shape.heads + 3 * shape.inner) * sizes.states)
+    block = shape.block
+    routed = block.chosen * (2 * block.hidden + 3 * block.expert)
+    each = 4 * block.hidden + 2 * block.heads + 3 * block.inner + routed
+    return int(min(budget, tokens) * each * sizes.states) + block.fixed(1, sizes)
 
 
 def _training(
@@ -168,7 +171,8 @@ def _training(
     tokens = max(min(config.microbatch_tokens, whole), longest)
     wanted = min(tokens, answers * config.max_new_tokens)
     asked, layers = config.gradient_checkpointing, shape.trained_layers
-    recomputes = asked == "on" or (asked == "auto" and tokens * shape.block.per_token(layers, sizes) > left)
+    kept = tokens * shape.block.per_token(layers, sizes) + shape.block.fixed(layers, sizes)
+    recomputes = asked == "on" or (asked == "auto" and kept > left)
     size = shape.block.training(layers, tokens, wanted, sizes, recomputes)
     return size + _logits(shape, wanted), recomputes
 
