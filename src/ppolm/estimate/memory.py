@@ -13,14 +13,13 @@ from ppolm.base_setup.activation_memory import FLOAT, Sizes
 from ppolm.base_setup.device import GAPS, PROGRAM, scoring_tokens, state_precision
 from ppolm.config import PPOConfig
 from ppolm.estimate.model_shape import ModelShape
+from ppolm.estimate.packed_weights import NF4, Packed
 from ppolm.kernels.decode_layers import COPY_BYTES, PAYS_AFTER
 from ppolm.kernels.products import TILE
 from ppolm.kernels.token_logprobs import LOGIT_CHUNK
 from ppolm.rollout.slot_sampler import PROMPT_TOKENS
 
 CPU = torch.device("cpu")
-PACKED_WEIGHT = 0.5 + 1 / 64 + 4 / 16384
-"""Bytes of a weight in 4 bits: with one byte of scale for 64 weights, and one float32 for 256 scales."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ def step_memory(
     if program is None:
         program = program_size() if device.type == "cpu" else PROGRAM
     base = base_size(shape, config, dtype, devices)
-    owned = shape.adapter * FLOAT * (adapters + 2 * 2 + 1 + 2 * 3)
+    owned = FLOAT * adapter_numbers(shape, adapters, config.sft_adapter is not None)
     trunk = int(min(config.trunk_mib * 2**20, tokens * shape.hidden * sizes.states)) if below else 0
     left = math.inf if available is None else (available - program) / (1 + GAPS) - base - owned - trunk
     training, recomputes = _training(shape, config, lengths, sizes, left, devices.count)
@@ -129,11 +128,32 @@ def unsharded(shape: ModelShape, config: PPOConfig, dtype: torch.dtype, devices:
     return max(0, sum(_weights(shape, config, dtype)) - base_size(shape, config, dtype, devices))
 
 
+def adapter_numbers(shape: ModelShape, adapters: int, with_sft: bool) -> int:
+    """Numbers of all adapters: their weights; of policy and value two moments, and a copy of weights and moments for
+    undoing a step; and the gradient of the larger of the two."""
+    both, rewards = shape.adapter + shape.value_adapter, adapters - 2 - with_sft
+    loaded = shape.reward_adapters[: max(0, rewards)]
+    scored = sum(loaded) + max(0, rewards - len(loaded)) * shape.value_adapter
+    return shape.adapter * with_sft + scored + 6 * both + max(shape.adapter, shape.value_adapter)
+
+
+def packed_by(shape: ModelShape, config: PPOConfig) -> Packed | None:
+    """How the blocks' matrices are packed: by the model's authors, or because the settings say so."""
+    return shape.packed or (Packed("base_bits", NF4, experts=False) if config.base_bits == 4 else None)
+
+
+def block_bytes(shape: ModelShape, config: PPOConfig, dtype: torch.dtype, experts: float | None = None) -> float:
+    """Bytes of a block's matrices as they are stored, with this many weights of ``experts``, or with all."""
+    packed, weights = packed_by(shape, config), shape.weights
+    each = dtype.itemsize if packed is None or packed.size is None else packed.size
+    routed = each if packed is None or packed.experts else dtype.itemsize
+    return weights.dense * each + (weights.experts if experts is None else experts) * routed
+
+
 def _weights(shape: ModelShape, config: PPOConfig, dtype: torch.dtype) -> tuple[int, int]:
     """Bytes of the blocks' matrices, and of everything else: embeddings, norms, output matrix."""
-    blocks = shape.layers * shape.block_weights
-    each = PACKED_WEIGHT if config.base_bits == 4 else dtype.itemsize
-    return int(blocks * each), (shape.parameters - blocks) * dtype.itemsize
+    blocks = round(shape.layers * shape.block_weights)
+    return round(shape.layers * block_bytes(shape, config, dtype)), (shape.parameters - blocks) * dtype.itemsize
 
 
 def _generation(shape: ModelShape, config: PPOConfig, most: int, width: int, tokens: float, sizes: Sizes) -> int:
