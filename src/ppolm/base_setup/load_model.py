@@ -73,6 +73,11 @@ def refuse_other_kinds(config: PreTrainedConfig, name: str) -> None:
             f"Model {name} is of type {config.model_type}, which transformers does not load as a causal language "
             "model; it may read images, or translate. Give a model that continues text, such as Qwen, Llama or Gemma."
         )
+    if any(kind.endswith("ForMaskedLM") for kind in config.architectures or ()) and not own_code:
+        raise ModelError(
+            f"Model {name} is of type {config.model_type} and fills gaps in a text ({config.architectures[0]}). Give a "
+            "model that continues text, such as Qwen, Llama or Gemma."
+        )
 
 
 def empty_model(name: str, trust_remote_code: bool, weights: bool = True) -> PreTrainedModel:

@@ -127,7 +127,10 @@ def _trials(
 
 
 def _trial(planned: PreTrainedConfig, number: int, settings: PPOConfig, sizes: Sizes, path: Path) -> Made:
-    models = setup_models(settings.changed(model_name=str(path)))
+    try:
+        models = setup_models(settings.changed(model_name=str(path)))
+    except ModelError as error:  # which names the trial's folder
+        raise ModelError(str(error).replace(str(path), settings.model_name)) from error
     found = shape_from(trial_config(planned, number), settings)
     if found.layers != number:
         raise ModelError(f"its configuration makes {found.layers} blocks where {number} are asked for")
