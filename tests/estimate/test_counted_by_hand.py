@@ -42,7 +42,8 @@ GROUPED = 64 + 32 + 32 + 64
 FORWARD = 3 * 8 * 16
 KNOWN = {
     "dense, grouped, tied": Known(
-        LlamaConfig(**SIZES), 2 * (GROUPED + FORWARD + 16) + 8 + 80, *[GROUPED + FORWARD] * 2, GROUPED + FORWARD
+        LlamaConfig(**SIZES),
+        *(2 * (GROUPED + FORWARD + 16) + 8 + 80, GROUPED + FORWARD, GROUPED + FORWARD, GROUPED + FORWARD),
     ),
     "untied": Known(
         LlamaConfig(**SIZES | {"tie_word_embeddings": False}),

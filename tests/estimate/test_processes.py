@@ -95,3 +95,22 @@ def test_the_estimate_asks_the_launcher_how_many_processes_there_are(
 def test_free_memory_is_known_and_less_than_all() -> None:
     free, size = free_memory(CPU), memory_size(CPU)
     assert free is None or size is None or 0 < free < size
+
+
+def test_prompts_of_different_lengths_are_read_in_passes_of_their_own_on_a_cpu_and_together_on_a_device(
+    shape: ModelShape, config: PPOConfig
+) -> None:
+    config = dataclasses.replace(config, microbatch_tokens=100_000, minibatch_size=16, max_new_tokens=10)
+    known = Lengths(500, 300.0, (100,) * 50 + (500,) * 50)
+    assert sorted(known.widths(4, 10)) == [110, 110, 510, 510]
+
+    def training(lengths: Lengths, device: torch.device, **changes: Any) -> int:
+        changed = dataclasses.replace(config, **changes)
+        return step_memory(shape, changed, lengths, torch.float32, 3, device).training
+
+    few = training(Lengths(500, 500.0), CPU, minibatch_size=8)
+    assert training(known, CPU) == pytest.approx(few, rel=0.01), "the eight long ones are a pass of their own"
+    guessed = training(Lengths(500, 300.0), CPU)
+    assert guessed > 1.15 * few
+    shared = training(dataclasses.replace(known, mean=300.0), CPU, samples_per_prompt=2)
+    assert shared == training(Lengths(500, 300.0), CPU, samples_per_prompt=2)

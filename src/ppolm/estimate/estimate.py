@@ -189,7 +189,7 @@ def read_prompts(
     generator = Generator(engine, setup, Sampling.of(config))
     schedule = plan_prompts(config, generator, prompts, config.num_epochs, eval_prompts)
     sizes = [len(tokenizer.encode(prompt.content)) for prompt in schedule.train[:MEASURED]]
-    return Lengths(max(sizes), sum(sizes) / len(sizes)), schedule.total_steps
+    return Lengths(max(sizes), sum(sizes) / len(sizes), tuple(sizes)), schedule.total_steps
 
 
 def same_shape(one: PPOConfig, other: PPOConfig) -> bool:

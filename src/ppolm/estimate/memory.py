@@ -10,7 +10,8 @@ from pathlib import Path
 import torch
 
 from ppolm.base_setup.activation_memory import FLOAT, Sizes
-from ppolm.base_setup.device import GAPS, PROGRAM, scoring_tokens, state_precision
+from ppolm.base_setup.device import GAPS, PROGRAM, pass_cost, scoring_tokens, state_precision
+from ppolm.batches.sequences import split_by_tokens
 from ppolm.config import PPOConfig
 from ppolm.estimate.model_shape import ModelShape
 from ppolm.estimate.packed_weights import NF4, Packed
@@ -28,6 +29,13 @@ class Lengths:
 
     longest: int
     mean: float
+    counted: tuple[int, ...] = ()
+    """Lengths of some of the prompts, if they are here."""
+
+    def widths(self, rows: int, response: int) -> list[int]:
+        """Tokens of so many sequences with prompts like those that were counted, or of the mean length."""
+        sizes = sorted(self.counted) or [round(self.mean)]
+        return [sizes[(2 * row + 1) * len(sizes) // (2 * rows)] + response for row in range(rows)]
 
 
 @dataclass(frozen=True)
@@ -97,7 +105,8 @@ def step_memory(
     owned = FLOAT * adapter_numbers(shape, adapters, config.sft_adapter is not None)
     trunk = int(min(config.trunk_mib * 2**20, tokens * shape.hidden * sizes.states)) if below else 0
     left = math.inf if available is None else (available - program) / (1 + GAPS) - base - owned - trunk
-    training, recomputes = _training(shape, config, lengths, sizes, left, devices.count)
+    start = pass_cost(device, round(shape.weights.active))
+    training, recomputes = _training(shape, config, lengths, sizes, left, devices.count, start)
     return Memory(
         program=program,
         base=base,
@@ -182,19 +191,34 @@ def _pass(shape: ModelShape, budget: int, tokens: float, sizes: Sizes) -> int:
 
 
 def _training(
-    shape: ModelShape, config: PPOConfig, lengths: Lengths, sizes: Sizes, left: float, devices: int
+    shape: ModelShape, config: PPOConfig, lengths: Lengths, sizes: Sizes, left: float, devices: int, start: int
 ) -> tuple[int, bool]:
     """Peak of the largest pass with gradients, and whether its blocks are recomputed because of the ``left`` bytes."""
     answers = -(-min(config.minibatch_size, config.batch_size) // devices)
-    whole = answers * (lengths.mean / config.samples_per_prompt + config.max_new_tokens)
-    longest = lengths.longest + config.max_new_tokens  # a sequence is never split
-    tokens = max(min(config.microbatch_tokens, whole), longest)
-    wanted = min(tokens, answers * config.max_new_tokens)
+    rows, tokens = _largest_pass(config, lengths, answers, start)
+    wanted = min(tokens, rows * config.max_new_tokens)
     asked, layers = config.gradient_checkpointing, shape.trained_layers
     kept = tokens * shape.block.per_token(layers, sizes) + shape.block.fixed(layers, sizes)
     recomputes = asked == "on" or (asked == "auto" and kept > left)
     size = shape.block.training(layers, tokens, wanted, sizes, recomputes)
     return size + _logits(shape, wanted), recomputes
+
+
+def _largest_pass(config: PPOConfig, lengths: Lengths, answers: int, start: int) -> tuple[int, float]:
+    """Sequences and tokens of the largest pass of a minibatch: as a training splits it, where lengths are known.
+
+    On a CPU, which starts a pass at once, sequences of different lengths are read apart to save padding. ``start``: the
+    tokens that cost as much as one more pass. Answers to one prompt may share a row, so that nothing is split.
+    """
+    longest = lengths.longest + config.max_new_tokens  # a sequence is never split
+    if config.samples_per_prompt > 1 or not lengths.counted:
+        whole = answers * (lengths.mean / config.samples_per_prompt + config.max_new_tokens)
+        return answers, max(min(config.microbatch_tokens, whole), longest)
+    widths = lengths.widths(answers, config.max_new_tokens)
+    passes = [
+        (len(one), float(len(one) * widths[one[0]])) for one in split_by_tokens(widths, config.microbatch_tokens, start)
+    ]
+    return max([(1, float(longest)), *passes], key=lambda found: found[1])
 
 
 def _logits(shape: ModelShape, tokens: float) -> int:
