@@ -13,5 +13,7 @@ cache; or by processing the whole text again for every token, which works with a
 EngineName = Literal["local", "mlx", "vllm"]
 """What responses are sampled with: the policy itself, a copy of it in MLX, or vLLM servers. Built by
 ``engines.build_engine``."""
+SERVED_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""Ranks of adapters that a vLLM server can be started with."""
 TABLE_META = b"ppolm"
 """The metadata key of a stored token table: its prompts, which responses ended, and notes."""

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ppolm.base_setup import recomputation
+from ppolm.base_setup import device, recomputation
 from ppolm.base_setup.model_setup import Models, setup_models
 from ppolm.base_setup.recomputation import held, plan_recomputation, recomputation_refusal
 from ppolm.batches.sequences import TokenSequences
@@ -181,6 +181,20 @@ def test_auto_recomputes_only_passes_that_do_not_fit(
     plan_recomputation(models.adapters, ("policy", "value"), make_config())
     assert models.setup.recomputes_above == float("inf")
     assert "not known" in caplog.messages[-1]
+
+
+def test_auto_gives_each_of_several_processes_a_share_of_the_machine(
+    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = setup_models(make_config())
+    base, others = held(models.adapters, ("policy", "value"))
+    memory = int(recomputation.PROGRAM + 1.1 * (base + others) + 2**20)
+    monkeypatch.setattr(device, "machine_size", lambda: 2 * memory)
+    plan_recomputation(models.adapters, ("policy", "value"), make_config())
+    alone = models.setup.recomputes_above
+    monkeypatch.setattr(device, "processes_here", lambda: 2)
+    plan_recomputation(models.adapters, ("policy", "value"), make_config())
+    assert models.setup.recomputes_above < alone
 
 
 def test_auto_decides_by_the_size_of_the_pass(make_config: MakeConfig) -> None:

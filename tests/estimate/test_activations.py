@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedConfig, Qwen3Config
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    MixtralConfig,
+    PreTrainedConfig,
+    Qwen3Config,
+    Qwen3MoeConfig,
+)
 
 from ppolm.base_setup.activation_memory import Sizes
 from ppolm.base_setup.model_setup import Models, setup_models
@@ -27,14 +34,28 @@ SHAPE |= {"num_key_value_heads": 1, "intermediate_size": 512, "vocab_size": 259,
 SHAPE |= {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 2}
 KINDS: dict[str, type[PreTrainedConfig]] = {"qwen3": Qwen3Config, "llama": LlamaConfig}
 UNFUSED = ("fused_blocks", "fused_adapters")
+EXPERTS: dict[str, tuple[type[PreTrainedConfig], dict[str, int]]] = {
+    "mixtral": (MixtralConfig, {"num_local_experts": 8, "num_experts_per_tok": 2}),
+    "qwen3_moe": (Qwen3MoeConfig, {"num_experts": 16, "num_experts_per_tok": 4, "moe_intermediate_size": 128}),
+}
 
 
 @pytest.fixture(scope="module", params=KINDS)
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A model large enough for activations to outweigh the gradients of its adapters."""
+    return save_model(KINDS[request.param](**SHAPE), tmp_path_factory.mktemp(request.param))
+
+
+@pytest.fixture(scope="module", params=EXPERTS)
+def routed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The same with a few experts for each token instead of a feed-forward layer."""
+    kind, more = EXPERTS[request.param]
+    return save_model(kind(**(SHAPE | more)), tmp_path_factory.mktemp(request.param))
+
+
+def save_model(config: PreTrainedConfig, path: Path) -> str:
     torch.manual_seed(0)
-    path = tmp_path_factory.mktemp(request.param)
-    AutoModelForCausalLM.from_config(KINDS[request.param](**SHAPE)).save_pretrained(path)
+    AutoModelForCausalLM.from_config(config).save_pretrained(path)
     make_tokenizer().save_pretrained(path)
     return str(path)
 
@@ -71,6 +92,23 @@ def train_once(models: Models, role: str) -> None:
 def test_counted_activations_are_within_a_quarter_of_what_torch_allocates(
     folder: str, settings: dict[str, Any], asked: str, make_config: MakeConfig
 ) -> None:
+    check_peak(folder, settings, asked, make_config)
+
+
+@pytest.mark.parametrize("asked", ["off", "on"])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"dtype": "bfloat16"}, {"trainable_layers": 3}, {"lora_target_modules": ("q_proj", "v_proj")}],
+    ids=str,
+)
+def test_experts_are_counted_with_what_each_token_keeps_and_with_copies_that_hold_their_adapters(
+    routed: str, settings: dict[str, Any], asked: str, make_config: MakeConfig
+) -> None:
+    check_peak(routed, settings, asked, make_config)
+
+
+def check_peak(folder: str, settings: dict[str, Any], asked: str, make_config: MakeConfig) -> None:
+    """The counted size of a pass with gradients is what is allocated, for policy and value."""
     config = make_config(
         model_name=folder,
         gradient_checkpointing=asked,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, Qwen3Config
 
+from ppolm.base_setup import device as device_module
 from ppolm.base_setup.device import SCORING_TIMES, free_memory, memory_size
 from ppolm.config import PPOConfig
 from ppolm.estimate import estimate
@@ -78,8 +78,7 @@ def test_sampling_here_needs_the_whole_base_and_servers_need_nothing_here(shape:
 def test_the_estimate_asks_the_launcher_how_many_processes_there_are(
     make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = sys.modules["ppolm.estimate.estimate"]  # the package exports the function of the same name
-    monkeypatch.setattr(module, "free_memory", lambda _: 8 * 2**30)
+    monkeypatch.setattr(device_module, "machine_free", lambda: 8 * 2**30)
     alone = estimate(make_config(batch_size=8), PROMPTS)
     assert alone.available == 8 * 2**30
     assert "on cpu, GiB" in alone.text(10.0)
@@ -96,3 +95,22 @@ def test_the_estimate_asks_the_launcher_how_many_processes_there_are(
 def test_free_memory_is_known_and_less_than_all() -> None:
     free, size = free_memory(CPU), memory_size(CPU)
     assert free is None or size is None or 0 < free < size
+
+
+def test_prompts_of_different_lengths_are_read_in_passes_of_their_own_on_a_cpu_and_together_on_a_device(
+    shape: ModelShape, config: PPOConfig
+) -> None:
+    config = dataclasses.replace(config, microbatch_tokens=100_000, minibatch_size=16, max_new_tokens=10)
+    known = Lengths(500, 300.0, (100,) * 50 + (500,) * 50)
+    assert sorted(known.widths(4, 10)) == [110, 110, 510, 510]
+
+    def training(lengths: Lengths, device: torch.device, **changes: Any) -> int:
+        changed = dataclasses.replace(config, **changes)
+        return step_memory(shape, changed, lengths, torch.float32, 3, device).training
+
+    few = training(Lengths(500, 500.0), CPU, minibatch_size=8)
+    assert training(known, CPU) == pytest.approx(few, rel=0.01), "the eight long ones are a pass of their own"
+    guessed = training(Lengths(500, 300.0), CPU)
+    assert guessed > 1.15 * few
+    shared = training(dataclasses.replace(known, mean=300.0), CPU, samples_per_prompt=2)
+    assert shared == training(Lengths(500, 300.0), CPU, samples_per_prompt=2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+import torch
 
 from ppolm.planning.calibrate import rate_of
 from ppolm.planning.hardware import KNOWN, published_speed, serving_speed
@@ -98,10 +99,35 @@ def test_calibration_survives_a_larger_model_that_seemed_faster() -> None:
 
 def test_published_figures_are_reduced_to_what_is_assumed_to_be_reached() -> None:
     for hardware in KNOWN.values():
-        speed, served = published_speed(hardware), serving_speed(published_speed(hardware))
+        speed = published_speed(hardware, torch.bfloat16, kernels=30)
+        served = serving_speed(speed)
         assert speed.update.blocks < speed.scoring.blocks < hardware.flops
         assert speed.bandwidth < hardware.bandwidth
         assert hardware.available < hardware.memory
         assert (served.block_overhead, served.bandwidth) == (0.0, speed.bandwidth)
-    far, near = (published_speed(KNOWN["h100-80gb"], hosts) for hosts in (2, 1))
+    far, near = (published_speed(KNOWN["h100-80gb"], torch.bfloat16, hosts) for hosts in (2, 1))
     assert far.link < near.link
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "fused", "flops"),
+    [
+        ("gpu-24gb", torch.bfloat16, True, 165.2e12),
+        ("gpu-24gb", torch.float16, False, 165.2e12),
+        ("gpu-24gb", torch.float32, True, 82.6e12),
+        ("a100-80gb", torch.float32, True, 19.5e12),
+        ("h100-80gb", torch.float32, False, 67e12),
+        ("laptop", torch.float32, True, 0.768e12),
+        ("laptop", torch.bfloat16, True, 0.768e12),
+        ("laptop", torch.bfloat16, False, 0.192e12),
+        ("laptop", torch.float16, False, 0.384e12),
+    ],
+)
+def test_products_are_as_fast_as_the_precision_is_on_that_hardware(
+    name: str, dtype: torch.dtype, fused: bool, flops: float
+) -> None:
+    hardware = KNOWN[name]
+    assert not torch.backends.cuda.matmul.allow_tf32, "float32 would be faster with TF32"
+    speed = published_speed(hardware, dtype, fused=fused)
+    assert speed.scoring.blocks == pytest.approx(hardware.scoring * flops)
+    assert speed.update.blocks == pytest.approx(hardware.update * flops)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import json
 from pathlib import Path
 from shlex import split
@@ -13,9 +15,12 @@ from torch.distributed.run import get_args_parser
 from transformers import Qwen3Config
 
 from ppolm.cli.main import run as ppolm
-from ppolm.cli.plan_command import parse_plan, plan_told
+from ppolm.cli.plan_command import PlanFlags, parse_plan, plan_told
 from ppolm.cli.settings import parse_train
-from ppolm.planning import build_plan
+from ppolm.engines.build_engine import check_engine
+from ppolm.errors import ConfigError
+from ppolm.planning import this_machine
+from ppolm.planning.build_plan import advised
 from ppolm.planning.model import SHAPES, shape_config, shape_from
 from ppolm.planning.step_time import Rate, Speed
 
@@ -47,7 +52,7 @@ def text(*words: str) -> str:
 @pytest.fixture
 def without_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     """This machine with a known speed: the probe itself has a test of its own."""
-    monkeypatch.setattr(build_plan, "probe", lambda *_: SLOW)
+    monkeypatch.setattr(this_machine, "probe", lambda *_: SLOW)
 
 
 @pytest.mark.parametrize(
@@ -100,10 +105,22 @@ def test_the_text_says_which_figures_are_computed(without_probe: None) -> None:
     assert "assumed link" in here
 
 
-@pytest.mark.parametrize(
-    "words", [["--hardware", "h100-80gb"], ["--hardware", "h100-80gb", "--devices", "8"], MANY], ids=str
+STARTED = (
+    ["--hardware", "h100-80gb"],
+    ["--hardware", "h100-80gb", "--devices", "8"],
+    ["--hardware", "h100-80gb", "--devices", "16", "--shard-base", "--engine", "local"],
+    ["--hardware", "mac", "--base-bits", "4"],
+    ["--hardware", "mac", "--engine", "mlx", "--dtype", "bfloat16"],
+    ["--hardware", "gpu-24gb"],  # fits with changes
+    ["--hardware", "gpu-24gb", "--dtype", "float32", "--microbatch-tokens", "8192"],
+    [*MANY, "--async-rollouts", "--importance-cap", "3"],
+    MANY,
 )
-def test_the_commands_that_are_printed_are_understood(words: list[str]) -> None:
+"""Plans of many kinds."""
+
+
+@pytest.mark.parametrize("words", STARTED, ids=str)
+def test_the_commands_that_are_printed_are_understood_and_accepted_by_all_that_a_run_checks(words: list[str]) -> None:
     told = plan_told(*parse_plan([*EIGHT, *words, "--lora-r", "32", "--no-tensorboard"]))
     *servers, (_, command) = told.commands
     given = split(command.replace("NUMBER", "3"))
@@ -112,11 +129,32 @@ def test_the_commands_that_are_printed_are_understood(words: list[str]) -> None:
         assert int(launch.nproc_per_node) * int(launch.nnodes.split(":")[0]) == told.plan.case.devices.count
         given = ["ppolm", *launch.training_script_args]
     assert given[:2] == ["ppolm", "train"]
-    assert parse_train(given[2:]).settings == told.plan.case.config
+    started = parse_train(given[2:]).settings  # PPOConfig checks all settings together
+    expected = told.plan.case.config if told.plan.fits else advised(told.plan.case.config, told.advice)
+    assert started == dataclasses.replace(expected, prompts="path/to/prompts.jsonl")
+    with contextlib.suppress(ConfigError) if started.engine == "mlx" else contextlib.nullcontext():
+        check_engine(started)  # which may miss MLX on this machine
+    assert plan_told(PlanFlags(**told_flags(words)), started, started).plan.fits
     assert len(servers) == bool(told.plan.case.pool)
     for _, served in servers:
         assert "--max-lora-rank 32" in served
         assert "--max-model-len 700" in served
+
+
+def told_flags(words: list[str]) -> dict[str, Any]:
+    """The command's own flags of a plan that was asked for with these words."""
+    own = parse_plan([*EIGHT, *words])[0]
+    return vars(own)
+
+
+def test_what_does_not_fit_is_started_as_advised_or_not_at_all() -> None:
+    told = plan_told(*parse_plan([*EIGHT, "--hardware", "gpu-24gb"]))
+    assert not told.plan.fits
+    assert "Commands, with the changes above:" in told.text()
+    assert all(change.flag in told.commands[0][1] for change in told.advice)
+    never = plan_told(*parse_plan(["--shape", "llama-3-70b", "--prompt-tokens", "9", "--hardware", "laptop"]))
+    assert never.commands == []
+    assert never.text().endswith("Commands: none, because it does not fit.")
 
 
 def test_the_settings_of_a_file_are_not_repeated_as_flags(tmp_path: Path) -> None:
@@ -125,7 +163,9 @@ def test_the_settings_of_a_file_are_not_repeated_as_flags(tmp_path: Path) -> Non
     told = plan_told(
         *parse_plan(["--config", str(file), "--shape", "qwen3-8b", "--prompt-tokens", "9", "--hardware", "mac"])
     )
-    assert told.commands == [("start", f"ppolm train --config {file} --model-name path/to/model")]
+    assert told.commands == [
+        ("start", f"ppolm train --config {file} --model-name path/to/model --prompts path/to/prompts.jsonl")
+    ]
     assert told.plan.case.config.batch_size == 64
 
 
@@ -154,7 +194,8 @@ def test_what_does_not_fit_comes_with_what_to_change() -> None:
 def test_servers_ahead_of_training_make_a_step_as_long_as_the_slower_of_both(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    words = [*EIGHT, "--hardware", "h100-80gb", "--engine", "vllm", "--engine-url", "http://server:8000"]
+    words = [*EIGHT, "--hardware", "h100-80gb", "--servers", "1"]
+    assert "the longer of generation with shipping, and of the rest" in text(*words, "--async-rollouts")
     apart, ahead = (values(capsys, *words, *more)["seconds"] for more in ([], ["--async-rollouts"]))
     training = ahead["scoring"] + ahead["update"] + ahead["exchange"]
     assert ahead["step"] == max(training, ahead["generation"] + ahead["shipping"]) < apart["step"]
@@ -174,6 +215,15 @@ def test_servers_ahead_of_training_make_a_step_as_long_as_the_slower_of_both(
         (["--longest-prompt", "50000"], "do not fit the model's context of 40960"),
         (["--server-hardware", "mac"], "there are no servers"),
         (["--servers", "2", "--engine", "mlx"], "servers is 2, and the settings say mlx"),
+        (["--engine", "mlx", "--base-bits", "4"], "engine mlx has a copy of the base that is not packed"),
+        (["--servers", "1", "--lora-r", "600"], "lora_r is 600, and vLLM serves ranks up to 512"),
+        (["--device", "cpu"], "device is 'cpu', and gpu-24gb is planned as cuda"),
+        (["--device", "cuda:1"], ""),
+        (["--async-rollouts"], "engine is not vllm"),
+        (["--servers", "1", "--async-rollouts", "--engine-folder", "/disk"], ""),
+        (["--server-hardware", "this", "--servers", "1"], "only if it trains"),
+        (["--lora-target-modules", "nonsense"], "LoRA cannot be added to path/to/model: Target modules"),
+        (["--sft-adapter", "nowhere"], "Adapter folder nowhere has no adapter_config.json"),
     ],
     ids=str,
 )
@@ -195,4 +245,4 @@ def test_prompts_of_unknown_length_are_asked_for(capsys: pytest.CaptureFixture[s
     assert "does not exist" in capsys.readouterr().err
     (tmp_path / "config.json").write_text("{")
     assert ppolm(["plan", "--model-name", str(tmp_path), "--prompt-tokens", "9", "--hardware", "mac"]) == 1
-    assert "config.json in folder" in capsys.readouterr().err
+    assert "The config in folder" in capsys.readouterr().err

@@ -73,9 +73,9 @@ def test_planned_memory_is_within_30_percent_of_a_runs_peak(tmp_path: Path) -> N
     flags += split("--threads 1 --batch-size 32 --minibatch-size 32 --microbatch-tokens 8192 --max-new-tokens 16")
     flags += split("--ppo-epochs 1 --max-steps 1 --dtype float32 --device cpu")
     planning = (
-        "import sys\nfrom ppolm.planning import build_plan\n"
+        "import sys, torch\nfrom ppolm.planning import this_machine\n"
         "from ppolm.planning.hardware import KNOWN, published_speed\n"
-        "build_plan.probe = lambda *_: published_speed(KNOWN['laptop'])\n"
+        "this_machine.probe = lambda *_: published_speed(KNOWN['laptop'], torch.float32)\n"
         "from ppolm.cli.main import run\nsys.exit(run(sys.argv[1:]))"
     )
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +115,15 @@ def own_tensors(module: Any, adapter: str) -> list[tuple[str, Any]]:
         if adapter in holder:
             found.append((f"{name}.{adapter}", holder[adapter]))
     return found
+
+
+@contextmanager
+def adding_lora(name: str) -> Iterator[None]:
+    """Say in one sentence why PEFT cannot adapt a model, such as that no module has a name that is asked for."""
+    try:
+        yield
+    except ValueError as error:
+        raise ModelError(f"LoRA cannot be added to {name}: {error}") from error
 
 
 def has_transposed_weights(model: nn.Module) -> bool:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoTokenizer
 
+from ppolm.base_setup.block_weights import BlockWeights
 from ppolm.base_setup.capabilities import Capabilities, check_padding, find_capabilities
 from ppolm.base_setup.context import context_length
 from ppolm.base_setup.device import (
@@ -169,7 +170,7 @@ class BaseModelSetup:
     @cached_property
     def pass_cost(self) -> int:
         """Padding tokens that cost as much as one more forward pass."""
-        return pass_cost(self.device, sum(one.numel() for one in self.block_list[0].parameters()))
+        return pass_cost(self.device, round(BlockWeights.of(self.text_config, self.block_list).active))
 
     @property
     def state_dtype(self) -> torch.dtype:

@@ -1,16 +1,16 @@
 """Which device and precision a run uses."""
 
-import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Literal
 
 import torch
 
+from ppolm.base_setup.machine_memory import machine_free, machine_size
 from ppolm.batches.sequences import PASS_COST
 from ppolm.errors import ConfigError
 from ppolm.kernels.cpu_bfloat16 import multiplies_bfloat16
 from ppolm.messages import brief, reason
+from ppolm.ranks.join import processes_here
 
 
 def resolve_device(name: str, local_rank: int = 0) -> torch.device:
@@ -139,31 +139,31 @@ def scoring_tokens(device: torch.device, token_budget: int) -> int:
 
 
 def memory_size(device: torch.device) -> int | None:
-    """Bytes of memory that a device has, if known."""
+    """Bytes of memory that this process may use on a device, if known.
+
+    A GPU is its own. The processes of one machine share its memory evenly, and so that of a Mac, which is the GPU's.
+    """
     try:
         if device.type == "cuda":
             return int(torch.cuda.get_device_properties(device).total_memory)
-        if device.type == "mps":  # it shares the machine's memory, and the system keeps a part for itself
-            return int(torch.mps.recommended_max_memory())
+        if device.type == "mps":  # the system keeps a part for itself
+            return int(torch.mps.recommended_max_memory()) // processes_here()
     except (AssertionError, AttributeError, RuntimeError):  # a driver that does not say
         return None
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not Unix
-        return None
+    return _share(machine_size())
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Bytes of memory that a device has left beside what all programs use now, if known; of a CPU, what it can free."""
+    """The same of what is left beside what all programs use now; of a CPU, with what the system can free."""
     try:
         if device.type == "cuda":
             return int(torch.cuda.mem_get_info(device)[0])
         if device.type == "mps":
-            return int(torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory())
+            return int(torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory()) // processes_here()
     except (AssertionError, AttributeError, RuntimeError):  # a driver that does not say
         return memory_size(device)
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration, ValueError):  # not Linux
-        return memory_size(device)
+    return _share(machine_free())
+
+
+def _share(found: int | None) -> int | None:
+    return None if found is None else found // processes_here()

@@ -57,9 +57,10 @@ def blaming(name: str) -> Iterator[None]:
         raise ModelError(f"Model {name} cannot be used, its files do not fit together: {said}") from error
 
 
-def load_causal_config(name: str, trust_remote_code: bool) -> PreTrainedConfig:
-    """The configuration of a causal language model; raises for any other kind of model."""
-    config: PreTrainedConfig = load_pretrained(AutoConfig, name, trust_remote_code)
+def load_causal_config(name: str, trust_remote_code: bool, weights: bool = True) -> PreTrainedConfig:
+    """The configuration of a causal language model; raises for any other kind of model, and if it has to have weights
+    and has none."""
+    config: PreTrainedConfig = load_pretrained(AutoConfig, name, trust_remote_code, weights)
     refuse_other_kinds(config, name)
     return config
 
@@ -72,11 +73,16 @@ def refuse_other_kinds(config: PreTrainedConfig, name: str) -> None:
             f"Model {name} is of type {config.model_type}, which transformers does not load as a causal language "
             "model; it may read images, or translate. Give a model that continues text, such as Qwen, Llama or Gemma."
         )
+    if any(kind.endswith("ForMaskedLM") for kind in config.architectures or ()) and not own_code:
+        raise ModelError(
+            f"Model {name} is of type {config.model_type} and fills gaps in a text ({config.architectures[0]}). Give a "
+            "model that continues text, such as Qwen, Llama or Gemma."
+        )
 
 
-def empty_model(name: str, trust_remote_code: bool) -> PreTrainedModel:
+def empty_model(name: str, trust_remote_code: bool, weights: bool = True) -> PreTrainedModel:
     """A model as its configuration describes it, with meta tensors, which take no memory and hold nothing."""
-    return empty_of(load_causal_config(name, trust_remote_code), name, trust_remote_code)
+    return empty_of(load_causal_config(name, trust_remote_code, weights), name, trust_remote_code)
 
 
 def empty_of(config: PreTrainedConfig, name: str, trust_remote_code: bool = False) -> PreTrainedModel:
@@ -115,12 +121,13 @@ def load_causal_lm(
     return model
 
 
-def load_pretrained(loader: Any, name: str, trust_remote_code: bool, **options: Any) -> Any:
-    """``loader.from_pretrained``, with errors that say what to do about them."""
+def load_pretrained(loader: Any, name: str, trust_remote_code: bool, weights: bool = True, **options: Any) -> Any:
+    """``loader.from_pretrained``, with errors that say what to do about them; a folder must have ``weights`` unless
+    nothing is computed with them."""
     local = Path(name).expanduser()
     is_path = local.is_dir() or name.startswith((".", "/", "~")) or name.count("/") > 1
     if is_path:
-        check_model_folder(local)
+        check_model_folder(local, weights)
         name = str(local)
     options |= {"trust_remote_code": trust_remote_code, "local_files_only": is_path or not hub_is_reachable()}
     try:
@@ -129,7 +136,7 @@ def load_pretrained(loader: Any, name: str, trust_remote_code: bool, **options: 
         raise ModelError(explain_failure(loader, name, is_path, options["local_files_only"], error)) from error
 
 
-def check_model_folder(folder: Path) -> None:
+def check_model_folder(folder: Path, weights: bool = True) -> None:
     """Raise for a folder that cannot hold a model, and say what is missing."""
     if not folder.is_dir():
         raise ModelError(
@@ -142,7 +149,7 @@ def check_model_folder(folder: Path) -> None:
             else ""
         )
         raise ModelError(f"Model folder {folder} has no config.json, so it is not a model.{hint}")
-    if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
+    if weights and not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
         raise ModelError(
             f"Model folder {folder} has no weights (*.safetensors). Copy or download the whole model into it."
         )

@@ -19,7 +19,13 @@ from peft import (
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 
-from ppolm.base_setup.adapter_forms import has_transposed_weights, own_tensors, read_adapter_config, shape_of
+from ppolm.base_setup.adapter_forms import (
+    adding_lora,
+    has_transposed_weights,
+    own_tensors,
+    read_adapter_config,
+    shape_of,
+)
 from ppolm.base_setup.base_setup import BaseModelSetup
 from ppolm.base_setup.capabilities import trying
 from ppolm.base_setup.load_model import find_blocks
@@ -74,13 +80,11 @@ class AdapterSet:
         """A new adapter that changes nothing yet (LoRA B is zero)."""
         lora.fan_in_fan_out = has_transposed_weights(self.setup.causal_lm)
         before, inner = self._fingerprint(), self._name(name)
-        try:
+        with adding_lora(self.setup.name):
             if self._model is None:
                 self._model = get_peft_model(self.setup.causal_lm, lora, adapter_name=inner)
             else:
                 self._model.add_adapter(inner, lora)
-        except ValueError as error:
-            raise ModelError(f"LoRA cannot be added to {self.setup.name}: {error}") from error
         self._added(name, before)
 
     def load(self, name: str, folder: str | Path) -> None:

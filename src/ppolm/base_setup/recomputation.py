@@ -71,11 +71,14 @@ def _tokens_that_fit(adapters: AdapterSet, trained: Sequence[str | None]) -> flo
         return math.inf
     base, others = held(adapters, trained)
     left = max(0.0, (memory - PROGRAM) / (1 + GAPS) - base - others)
-    shape = BlockShape.of(setup.text_config, setup.block_list[0], setup.fused)
+    largest = max(setup.block_list, key=lambda block: sum(one.numel() for one in block.parameters()))
+    copied = not setup.capabilities.has("fused_adapters")
+    shape = BlockShape.of(setup.text_config, largest, setup.fused, copied)
     lowest = min(0 if name is None else adapters.first_block(name) for name in trained)
     layers = len(setup.block_list) - lowest
-    each = shape.per_token(layers, Sizes(setup.dtype.itemsize, setup.state_dtype.itemsize))
-    above = left // each
+    sizes = Sizes(setup.dtype.itemsize, setup.state_dtype.itemsize)
+    each = shape.per_token(layers, sizes)
+    above = max(0.0, left - shape.fixed(layers, sizes)) // each
     log.info(
         "gradient_checkpointing auto: of %.1f GiB on %s the program takes %.1f, the base %.1f, adapters, moments and "
         "kept states %.1f. That leaves %.1f GiB, less %.0f %% lost between tensors, for activations of %.2f MiB per "

@@ -38,10 +38,15 @@ def grouped(own: Any, settings: ModelSettings, about: str | None) -> Any:
 
 def put_together(kind: type[S], arguments: Any) -> S:
     """The configuration from the parsed groups, validated as always."""
+    return kind(**parsed_values(kind, arguments))
+
+
+def parsed_values(kind: type[ModelSettings], arguments: Any) -> dict[str, Any]:
+    """The settings from the parsed groups, before they are checked."""
     values: dict[str, Any] = {}
     for group in _groups(kind):
         values |= vars(getattr(arguments, _attribute(group)))
-    return kind(**values)
+    return values
 
 
 def _groups(kind: type[ModelSettings]) -> list[Group]:

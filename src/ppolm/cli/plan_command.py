@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ppolm.cli.grouped_flags import grouped, put_together
+from ppolm.cli.grouped_flags import grouped, parsed_values
 from ppolm.cli.recipe import read_given, train_recipe
 from ppolm.cli.settings import parse
 from ppolm.config import PPOConfig
@@ -70,12 +70,17 @@ def parse_plan(argv: Sequence[str]) -> tuple[PlanFlags, PPOConfig, PPOConfig]:
         default = train_recipe(given) if given.model_name == EMBEDDED else PPOConfig()
     arguments = grouped(PlanFlags(given.config), default, PlanFlags.__doc__)
     parsed = parse(type(arguments), "ppolm plan", argv, arguments)
-    return parsed.own, default, put_together(PPOConfig, parsed)
+    values = parsed_values(PPOConfig, parsed)
+    if parsed.own.servers > 0:  # before the settings are checked: those of servers are refused where there are none
+        from ppolm.planning.launch import with_servers
+
+        values |= with_servers(values, parsed.own.servers)
+    return parsed.own, default, PPOConfig(**values)
 
 
 def plan_told(flags: PlanFlags, default: PPOConfig, config: PPOConfig) -> Told:
     """The plan with everything that is said about it."""
-    from ppolm.planning.build_plan import Wishes, advise_plan, build_plan, hosts_of
+    from ppolm.planning.build_plan import Wishes, advise_plan, advised, build_plan, hosts_of
     from ppolm.planning.hardware import THIS, find_hardware
     from ppolm.planning.launch import Launch, commands
     from ppolm.planning.plan_text import Told
@@ -88,10 +93,13 @@ def plan_told(flags: PlanFlags, default: PPOConfig, config: PPOConfig) -> Told:
     hosts = 1 if wishes.hardware == THIS else hosts_of(find_hardware(wishes.hardware), wishes.devices)
     servers = len(config.engine_url) if config.engine == "vllm" else 0
     width = plan.case.lengths.longest + config.max_new_tokens
-    launch = Launch(wishes.devices, hosts, servers, width)
-    told = commands(config, default, launch, flags.config)
-    name = wishes.shape or Path(config.model_name).name
-    return Told(plan, name, wishes.hardware, hosts, told, tuple(advise_plan(plan)))
+    launch = Launch(wishes.devices, hosts, servers, width, plan.case.shape.rank)
+    advice = tuple(advise_plan(plan))
+    told = Told(plan, wishes.shape or Path(config.model_name).name, wishes.hardware, hosts, advice=advice)
+    if told.can_start:
+        started = config if plan.fits else advised(config, advice)
+        told = dataclasses.replace(told, commands=commands(started, default, launch, flags.config))
+    return told
 
 
 def _prompts(config: PPOConfig, wishes: Any) -> list[Any] | None:

@@ -14,7 +14,7 @@ from ppolm.config.secrets import is_url, refuse_secret
 from ppolm.config.without_effect import refuse_idle
 from ppolm.errors import ConfigError
 from ppolm.messages import brief
-from ppolm.names import EMBEDDED
+from ppolm.names import EMBEDDED, SERVED_RANKS
 
 if TYPE_CHECKING:
     from ppolm.config.model_settings import ModelSettings
@@ -109,8 +109,15 @@ def _check_engine(config: PPOConfig) -> None:
             f"recompute_logprobs 'never' trusts the log-probabilities of the sampler, and engine {config.engine!r} "
             "computes with another library than the update does. Set recompute_logprobs to auto or always."
         )
+    if config.engine == "mlx" and config.base_bits is not None:
+        raise ConfigError("engine mlx has a copy of the base that is not packed. Leave base_bits out, or the engine.")
     if config.engine != "vllm":
         return
+    if config.sft_adapter is None and config.lora_r > SERVED_RANKS[-1]:
+        raise ConfigError(
+            f"lora_r is {config.lora_r}, and vLLM serves ranks up to {SERVED_RANKS[-1]}. Lower it, or set "
+            "engine: local."
+        )
     if not config.engine_url:
         raise ConfigError("engine is vllm, but there is no server. Set engine_url, such as http://127.0.0.1:8000.")
     for url in config.engine_url:

@@ -44,10 +44,6 @@ def build_generator(config: PPOConfig, policy: PolicyModel) -> Generator:
 def check_engine(config: PPOConfig) -> None:
     """Raise if the engine cannot be used on this machine; to be called before a large model is loaded for nothing."""
     if config.engine == "mlx":
-        if config.base_bits is not None:
-            raise ConfigError(
-                "engine mlx has a copy of the base that is not packed. Leave base_bits out, or the engine."
-            )
         missing = [name for name in ("mlx", "mlx_lm") if find_spec(name) is None]
         if missing:
             raise _not_installed(f"there is no {' and no '.join(missing)}")

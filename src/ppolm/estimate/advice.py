@@ -55,7 +55,10 @@ def options(
     if it is not yet.
     """
     alone = processes == 1 or config.engine == "mlx" or config.human_needs_model or config.base_bits is not None
-    packs = config.base_bits is None and alone and not config.shard_base  # a sharded base cannot be packed
+    alone = alone or shape.packed is not None
+    # Neither a sharded base nor a copy in another engine can be packed, and one that is packed stays as it is.
+    packs = config.base_bits is None and shape.packed is None and alone and not config.shard_base
+    packs = packs and config.engine != "mlx"
     layers = [] if config.sft_adapter is not None else list(_halves(shape.trained_layers, 1))
     return [
         Option("rollout_tokens", list(_halves(config.rollout_tokens, width)), "fewer answers sampled at once: time"),

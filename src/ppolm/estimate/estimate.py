@@ -23,13 +23,14 @@ from ppolm.base_setup.load_model import load_pretrained
 from ppolm.base_setup.tokenizer_setup import TokenizerSetup
 from ppolm.config import PPOConfig
 from ppolm.embedded import model_path
+from ppolm.errors import ModelError
 from ppolm.estimate.advice import Change, advice_text, advise, options
 from ppolm.estimate.machine import gemm_gflops
-from ppolm.estimate.memory import Devices, Lengths, Memory, step_memory
+from ppolm.estimate.memory import Devices, Lengths, Memory, packed_by, step_memory
 from ppolm.estimate.model_shape import ModelShape, read_shape
 from ppolm.estimate.operations import Work
 from ppolm.kernels.cpu_bfloat16 import make_bfloat16_safe
-from ppolm.ranks.join import processes_here, started_processes
+from ppolm.ranks.join import started_processes
 from ppolm.rollout.generator import Generator
 from ppolm.rollout.sampling import Sampling
 from ppolm.runs.prompt_schedule import plan_prompts
@@ -63,7 +64,7 @@ class RunEstimate:
         """The figures as text."""
         config, shape, memory, work = self.config, self.shape, self.memory, self.work
         below, again = memory.trunk > 0, "; blocks recomputed" if memory.recomputes else ""
-        stored = f"{str(self.dtype)[6:]}, blocks in 4 bits" if config.base_bits else str(self.dtype)[6:]
+        stored = stored_text(shape, config, self.dtype)
         copies = ", and a copy in engine mlx" if config.engine == "mlx" else ""
         parts = [
             ("program", memory.program, "Python, torch and libraries"),
@@ -87,6 +88,7 @@ class RunEstimate:
             "",
             f"Memory at its peak on {where}, GiB: {memory.peak / GIB:.2f}{here}",
             *(line.rstrip() for line in sizes),
+            *packed_note(shape, self.dtype),
             *self._how_it_fits(),
             "",
             f"Operations of a step, TFLOP: {self.total / 1e12:,.3g}",
@@ -133,7 +135,7 @@ def estimate(config: PPOConfig, prompts: Sequence[Any], eval_prompts: Sequence[A
     dtype = resolve_dtype(config.dtype, device, lambda: shape.parameters)
     lengths, steps = read_prompts(config, shape, prompts, eval_prompts)
     _, adapters = roles(config)
-    size, available = memory_size(device), _free(device)
+    size, available = memory_size(device), free_memory(device)
 
     def devices_of(changed: PPOConfig) -> Devices:
         return Devices(processes, changed.shard_base and processes > 1)
@@ -167,19 +169,19 @@ def step_work(
     return Work(shape, prompt, response, *sizes, roles(config)[0], scored, recomputes)
 
 
-def _free(device: torch.device) -> int | None:
-    """Bytes that are free for each process: processes on one machine share the memory of its CPU, not of its GPUs."""
-    found = free_memory(device)
-    return found if found is None or device.type == "cuda" else found // processes_here()
-
-
 def read_prompts(
     config: PPOConfig, shape: ModelShape, prompts: Sequence[Any], eval_prompts: Sequence[Any] | None
 ) -> tuple[Lengths, int]:
     """Lengths of the training prompts in tokens, and the number of steps of a run on them."""
     source = model_path(config.model_name)
-    text_config = load_pretrained(AutoConfig, source, config.trust_remote_code).get_text_config()
-    tokenizer = TokenizerSetup(load_pretrained(AutoTokenizer, source, config.trust_remote_code), shape.vocab, [])
+    text_config = load_pretrained(AutoConfig, source, config.trust_remote_code, weights=False).get_text_config()
+    loaded = load_pretrained(AutoTokenizer, source, config.trust_remote_code, weights=False)
+    if not loaded("any text")["input_ids"]:  # transformers creates an empty one when the files are missing
+        raise ModelError(
+            f"Model {config.model_name} has no tokenizer files, which count the prompts. Copy tokenizer.json and its "
+            "config beside the model, or give --prompt-tokens to `ppolm plan`."
+        )
+    tokenizer = TokenizerSetup(loaded, shape.vocab, [])
     setup: Any = SimpleNamespace(
         tokenizer=tokenizer, context_length=getattr(text_config, "max_position_embeddings", None)
     )
@@ -187,7 +189,7 @@ def read_prompts(
     generator = Generator(engine, setup, Sampling.of(config))
     schedule = plan_prompts(config, generator, prompts, config.num_epochs, eval_prompts)
     sizes = [len(tokenizer.encode(prompt.content)) for prompt in schedule.train[:MEASURED]]
-    return Lengths(max(sizes), sum(sizes) / len(sizes)), schedule.total_steps
+    return Lengths(max(sizes), sum(sizes) / len(sizes), tuple(sizes)), schedule.total_steps
 
 
 def same_shape(one: PPOConfig, other: PPOConfig) -> bool:
@@ -198,6 +200,27 @@ def half_of(dtype: torch.dtype, device: torch.device) -> Precision | None:
     """16 bits to store the base in, if it is not yet and the device computes with them."""
     names = {stored: name for name, stored in DTYPES.items() if stored != torch.float32}
     return names.get(half_precision(device)) if dtype == torch.float32 else None
+
+
+def stored_text(shape: ModelShape, config: PPOConfig, dtype: torch.dtype) -> str:
+    """In which precision a base is stored."""
+    name, packed = str(dtype)[6:], packed_by(shape, config)
+    if packed is None:
+        return name
+    if packed.method == "base_bits":
+        return f"{name}, blocks in 4 bits"
+    size = "" if packed.size is None else f" in {8 * packed.size:.2g} bits"
+    return f"{name}, blocks packed by {packed.method}{size}"
+
+
+def packed_note(shape: ModelShape, dtype: torch.dtype) -> list[str]:
+    """What is to be said about a base that is packed in a way whose size is not known."""
+    if shape.packed is None or shape.packed.size is not None:
+        return []
+    return [
+        f"the base is packed by {shape.packed.method}, whose bits per weight are not known here: it is counted in "
+        f"{str(dtype)[6:]}."
+    ]
 
 
 def duration(seconds: float) -> str:

@@ -10,17 +10,17 @@ from pathlib import Path
 import torch
 
 from ppolm.base_setup.activation_memory import FLOAT, Sizes
-from ppolm.base_setup.device import GAPS, PROGRAM, scoring_tokens, state_precision
+from ppolm.base_setup.device import GAPS, PROGRAM, pass_cost, scoring_tokens, state_precision
+from ppolm.batches.sequences import split_by_tokens
 from ppolm.config import PPOConfig
 from ppolm.estimate.model_shape import ModelShape
+from ppolm.estimate.packed_weights import NF4, Packed
 from ppolm.kernels.decode_layers import COPY_BYTES, PAYS_AFTER
 from ppolm.kernels.products import TILE
 from ppolm.kernels.token_logprobs import LOGIT_CHUNK
 from ppolm.rollout.slot_sampler import PROMPT_TOKENS
 
 CPU = torch.device("cpu")
-PACKED_WEIGHT = 0.5 + 1 / 64 + 4 / 16384
-"""Bytes of a weight in 4 bits: with one byte of scale for 64 weights, and one float32 for 256 scales."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,13 @@ class Lengths:
 
     longest: int
     mean: float
+    counted: tuple[int, ...] = ()
+    """Lengths of some of the prompts, if they are here."""
+
+    def widths(self, rows: int, response: int) -> list[int]:
+        """Tokens of so many sequences with prompts like those that were counted, or of the mean length."""
+        sizes = sorted(self.counted) or [round(self.mean)]
+        return [sizes[(2 * row + 1) * len(sizes) // (2 * rows)] + response for row in range(rows)]
 
 
 @dataclass(frozen=True)
@@ -95,10 +102,11 @@ def step_memory(
     if program is None:
         program = program_size() if device.type == "cpu" else PROGRAM
     base = base_size(shape, config, dtype, devices)
-    owned = shape.adapter * FLOAT * (adapters + 2 * 2 + 1 + 2 * 3)
+    owned = FLOAT * adapter_numbers(shape, adapters, config.sft_adapter is not None)
     trunk = int(min(config.trunk_mib * 2**20, tokens * shape.hidden * sizes.states)) if below else 0
     left = math.inf if available is None else (available - program) / (1 + GAPS) - base - owned - trunk
-    training, recomputes = _training(shape, config, lengths, sizes, left, devices.count)
+    start = pass_cost(device, round(shape.weights.active))
+    training, recomputes = _training(shape, config, lengths, sizes, left, devices.count, start)
     return Memory(
         program=program,
         base=base,
@@ -129,11 +137,32 @@ def unsharded(shape: ModelShape, config: PPOConfig, dtype: torch.dtype, devices:
     return max(0, sum(_weights(shape, config, dtype)) - base_size(shape, config, dtype, devices))
 
 
+def adapter_numbers(shape: ModelShape, adapters: int, with_sft: bool) -> int:
+    """Numbers of all adapters: their weights; of policy and value two moments, and a copy of weights and moments for
+    undoing a step; and the gradient of the larger of the two."""
+    both, rewards = shape.adapter + shape.value_adapter, adapters - 2 - with_sft
+    loaded = shape.reward_adapters[: max(0, rewards)]
+    scored = sum(loaded) + max(0, rewards - len(loaded)) * shape.value_adapter
+    return shape.adapter * with_sft + scored + 6 * both + max(shape.adapter, shape.value_adapter)
+
+
+def packed_by(shape: ModelShape, config: PPOConfig) -> Packed | None:
+    """How the blocks' matrices are packed: by the model's authors, or because the settings say so."""
+    return shape.packed or (Packed("base_bits", NF4, experts=False) if config.base_bits == 4 else None)
+
+
+def block_bytes(shape: ModelShape, config: PPOConfig, dtype: torch.dtype, experts: float | None = None) -> float:
+    """Bytes of a block's matrices as they are stored, with this many weights of ``experts``, or with all."""
+    packed, weights = packed_by(shape, config), shape.weights
+    each = dtype.itemsize if packed is None or packed.size is None else packed.size
+    routed = each if packed is None or packed.experts else dtype.itemsize
+    return weights.dense * each + (weights.experts if experts is None else experts) * routed
+
+
 def _weights(shape: ModelShape, config: PPOConfig, dtype: torch.dtype) -> tuple[int, int]:
     """Bytes of the blocks' matrices, and of everything else: embeddings, norms, output matrix."""
-    blocks = shape.layers * shape.block_weights
-    each = PACKED_WEIGHT if config.base_bits == 4 else dtype.itemsize
-    return int(blocks * each), (shape.parameters - blocks) * dtype.itemsize
+    blocks = round(shape.layers * shape.block_weights)
+    return round(shape.layers * block_bytes(shape, config, dtype)), (shape.parameters - blocks) * dtype.itemsize
 
 
 def _generation(shape: ModelShape, config: PPOConfig, most: int, width: int, tokens: float, sizes: Sizes) -> int:
@@ -155,22 +184,41 @@ def _generation(shape: ModelShape, config: PPOConfig, most: int, width: int, tok
 
 def _pass(shape: ModelShape, budget: int, tokens: float, sizes: Sizes) -> int:
     """Peak of a forward pass without gradients, during which only one block's tensors exist at a time."""
-    return int(min(budget, tokens) * (4 * shape.hidden + 2 * shape.heads + 3 * shape.inner) * sizes.states)
+    block = shape.block
+    routed = block.chosen * (2 * block.hidden + 3 * block.expert)
+    each = 4 * block.hidden + 2 * block.heads + 3 * block.inner + routed
+    return int(min(budget, tokens) * each * sizes.states) + block.fixed(1, sizes)
 
 
 def _training(
-    shape: ModelShape, config: PPOConfig, lengths: Lengths, sizes: Sizes, left: float, devices: int
+    shape: ModelShape, config: PPOConfig, lengths: Lengths, sizes: Sizes, left: float, devices: int, start: int
 ) -> tuple[int, bool]:
     """Peak of the largest pass with gradients, and whether its blocks are recomputed because of the ``left`` bytes."""
     answers = -(-min(config.minibatch_size, config.batch_size) // devices)
-    whole = answers * (lengths.mean / config.samples_per_prompt + config.max_new_tokens)
-    longest = lengths.longest + config.max_new_tokens  # a sequence is never split
-    tokens = max(min(config.microbatch_tokens, whole), longest)
-    wanted = min(tokens, answers * config.max_new_tokens)
+    rows, tokens = _largest_pass(config, lengths, answers, start)
+    wanted = min(tokens, rows * config.max_new_tokens)
     asked, layers = config.gradient_checkpointing, shape.trained_layers
-    recomputes = asked == "on" or (asked == "auto" and tokens * shape.block.per_token(layers, sizes) > left)
+    kept = tokens * shape.block.per_token(layers, sizes) + shape.block.fixed(layers, sizes)
+    recomputes = asked == "on" or (asked == "auto" and kept > left)
     size = shape.block.training(layers, tokens, wanted, sizes, recomputes)
     return size + _logits(shape, wanted), recomputes
+
+
+def _largest_pass(config: PPOConfig, lengths: Lengths, answers: int, start: int) -> tuple[int, float]:
+    """Sequences and tokens of the largest pass of a minibatch: as a training splits it, where lengths are known.
+
+    On a CPU, which starts a pass at once, sequences of different lengths are read apart to save padding. ``start``: the
+    tokens that cost as much as one more pass. Answers to one prompt may share a row, so that nothing is split.
+    """
+    longest = lengths.longest + config.max_new_tokens  # a sequence is never split
+    if config.samples_per_prompt > 1 or not lengths.counted:
+        whole = answers * (lengths.mean / config.samples_per_prompt + config.max_new_tokens)
+        return answers, max(min(config.microbatch_tokens, whole), longest)
+    widths = lengths.widths(answers, config.max_new_tokens)
+    passes = [
+        (len(one), float(len(one) * widths[one[0]])) for one in split_by_tokens(widths, config.microbatch_tokens, start)
+    ]
+    return max([(1, float(longest)), *passes], key=lambda found: found[1])
 
 
 def _logits(shape: ModelShape, tokens: float) -> int:

@@ -54,8 +54,9 @@ class Work:
         ``last``: tokens of one more block, which computes only keys and values for all tokens and the rest for these.
         """
         adapter = self.shape.adapter / self.shape.trained_layers
-        each = 2 * (self.shape.block_weights + adapter)
-        kv = 2 * (self.shape.block_weights + adapter) * 2 * self.shape.hidden * self.shape.kv / self.shape.block_weights
+        active = self.shape.weights.active
+        each = 2 * (active + adapter)
+        kv = each * 2 * self.shape.hidden * self.shape.kv / active
         end = 0 if last is None else self.tokens * kv + last * (each - kv)
         return blocks * self.tokens * each + end
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,20 +10,22 @@ from typing import Any
 import torch
 from transformers import PreTrainedConfig
 
-from ppolm.base_setup.device import DTYPES, LARGE, PROGRAM, Precision, free_memory, resolve_device, resolve_dtype
+from ppolm.base_setup.device import DTYPES, LARGE, PROGRAM, Precision
 from ppolm.config import PPOConfig
 from ppolm.errors import ConfigError
 from ppolm.estimate.advice import Change, advise, options
 from ppolm.estimate.estimate import read_prompts, same_shape
-from ppolm.estimate.memory import Devices, Lengths, Memory, program_size
+from ppolm.estimate.memory import Devices, Lengths, Memory
 from ppolm.estimate.model_shape import ModelShape
-from ppolm.kernels.cpu_threads import use_threads
+from ppolm.messages import brief
+from ppolm.names import SERVED_RANKS
 from ppolm.planning.hardware import THIS, Hardware, find_hardware, published_speed, serving_speed
-from ppolm.planning.launch import FOLDER, server_urls
+from ppolm.planning.launch import with_servers
 from ppolm.planning.model import model_config, shape_config, shape_from
 from ppolm.planning.plan import Case, Plan, make_plan
-from ppolm.planning.probe import probe
+from ppolm.planning.sampled import block_kernels, rewritten_bytes
 from ppolm.planning.serving import Pool
+from ppolm.planning.this_machine import refuse_missing, slowed, this_case
 
 
 @dataclass(frozen=True)
@@ -55,29 +56,23 @@ class Wishes:
 
 def build_plan(config: PPOConfig, wishes: Wishes, prompts: Sequence[Any] | None = None) -> tuple[PPOConfig, Plan]:
     """The settings with which the plan is to be started, and its figures; ``prompts`` unless lengths are given."""
-    config = _with_servers(config, wishes)
+    config = _with_servers(config, wishes.servers)
     planned = shape_config(wishes.shape) if wishes.shape else model_config(config)
     shape = shape_from(planned, config)
     lengths = _lengths(config, shape, wishes, prompts)
     response = float(min(wishes.response_tokens or config.max_new_tokens, config.max_new_tokens))
     devices = Devices(wishes.devices, config.shard_base)
-    _refuse(config, planned, lengths, devices)
+    _refuse(config, planned, shape, lengths, devices)
     if wishes.hardware == THIS:
-        case = _here(config, planned, shape, lengths, response, devices)
+        case = this_case(config, planned, shape, lengths, response, devices)
     else:
         case = _elsewhere(config, shape, lengths, response, devices, find_hardware(wishes.hardware))
     return config, make_plan(_with_pool(case, wishes))
 
 
-def _with_servers(config: PPOConfig, wishes: Wishes) -> PPOConfig:
+def _with_servers(config: PPOConfig, servers: int) -> PPOConfig:
     """Servers that are only counted get addresses; those that settings name are counted."""
-    if not wishes.servers:
-        return config
-    if config.engine == "mlx" or (config.engine_url and len(config.engine_url) != wishes.servers):
-        given = config.engine if config.engine == "mlx" else f"{len(config.engine_url)} addresses"
-        raise ConfigError(f"servers is {wishes.servers}, and the settings say {given}. Leave one of them out.")
-    urls = config.engine_url or server_urls(wishes.servers)
-    return config.changed(engine="vllm", engine_url=urls, engine_folder=config.engine_folder or FOLDER)
+    return config.changed(**with_servers(vars(config), servers)) if servers else config
 
 
 def _lengths(config: PPOConfig, shape: ModelShape, wishes: Wishes, prompts: Sequence[Any] | None) -> Lengths:
@@ -91,7 +86,9 @@ def _lengths(config: PPOConfig, shape: ModelShape, wishes: Wishes, prompts: Sequ
     return read_prompts(config, shape, prompts, None)[0]
 
 
-def _refuse(config: PPOConfig, planned: PreTrainedConfig, lengths: Lengths, devices: Devices) -> None:
+def _refuse(
+    config: PPOConfig, planned: PreTrainedConfig, shape: ModelShape, lengths: Lengths, devices: Devices
+) -> None:
     """Raise for what a run would refuse, too."""
     context = getattr(planned.get_text_config(), "max_position_embeddings", None)
     width = lengths.longest + config.max_new_tokens
@@ -100,40 +97,38 @@ def _refuse(config: PPOConfig, planned: PreTrainedConfig, lengths: Lengths, devi
             f"A prompt of {lengths.longest} tokens and max_new_tokens {config.max_new_tokens} do not fit the model's "
             f"context of {context}. Lower one of them."
         )
+    if config.engine == "vllm" and shape.rank > SERVED_RANKS[-1]:
+        raise ConfigError(
+            f"The adapter in {config.sft_adapter} has rank {shape.rank}, and vLLM serves ranks up to "
+            f"{SERVED_RANKS[-1]}. Use engine: local, or another adapter."
+        )
     if config.shard_base and devices.count == 1:
         raise ConfigError("shard_base divides the base among devices, and there is one. Set devices, or leave it out.")
-
-
-def _here(
-    config: PPOConfig,
-    planned: PreTrainedConfig,
-    shape: ModelShape,
-    lengths: Lengths,
-    response: float,
-    devices: Devices,
-) -> Case:
-    """This machine: its own memory, and speeds that a probe measures, with as many threads as a process will have."""
-    device = resolve_device(config.device)
-    dtype = resolve_dtype(config.dtype, device, lambda: shape.parameters)
-    free = free_memory(device)
-    if free is not None and device.type != "cuda":
-        free //= devices.count
-    threads = config.threads or (1 if devices.count > 1 and not os.environ.get("OMP_NUM_THREADS") else None)
-    if device.type == "cpu":  # torchrun gives each process of several one thread
-        use_threads(threads, shape.hidden)
-    program = program_size() if device.type == "cpu" else PROGRAM  # before the probe, which makes this process larger
-    speed = probe(config.changed(threads=threads), planned, lengths, response, device, dtype, devices)
-    return Case(config, shape, lengths, response, dtype, device, free, devices, speed, program)
 
 
 def _elsewhere(
     config: PPOConfig, shape: ModelShape, lengths: Lengths, response: float, devices: Devices, hardware: Hardware
 ) -> Case:
+    _refuse_device(config, hardware)
     hosts = hosts_of(hardware, devices.count)
     device = torch.device(hardware.kind)
     dtype = DTYPES[config.dtype] if config.dtype != "auto" else _stored(hardware, shape.parameters)
-    speed = published_speed(hardware, hosts)
-    return Case(config, shape, lengths, response, dtype, device, hardware.available, devices, speed, PROGRAM)
+    fused = shape.block.fused
+    speed = published_speed(hardware, dtype, hosts, block_kernels(shape, config), fused)
+    converts = fused and not hardware.half and dtype != torch.float32
+    again = rewritten_bytes(shape, config, dtype, converts)
+    found = (config, shape, lengths, response, dtype, device, hardware.available, devices, speed, PROGRAM)
+    return Case(*found, rewritten=again)
+
+
+def _refuse_device(config: PPOConfig, hardware: Hardware) -> None:
+    """Raise if the settings name another kind of device than the hardware is."""
+    named = config.device.partition(":")[0]
+    if named not in ("auto", hardware.kind):
+        raise ConfigError(
+            f"device is {brief(config.device)}, and {hardware.name} is planned as {hardware.kind}. Leave device out, "
+            "or name other hardware."
+        )
 
 
 def _stored(hardware: Hardware, parameters: int) -> torch.dtype:
@@ -163,9 +158,25 @@ def _with_pool(case: Case, wishes: Wishes) -> Case:
         return case
     name = wishes.server_hardware or wishes.hardware
     if name == THIS:
-        return dataclasses.replace(case, pool=Pool(count, THIS, case.available, case.speed))
+        return _with_servers_here(case, count, wishes.hardware == THIS)
     hardware = find_hardware(name)
-    return dataclasses.replace(case, pool=Pool(count, name, hardware.memory, serving_speed(published_speed(hardware))))
+    speed = serving_speed(published_speed(hardware, torch.bfloat16))
+    return dataclasses.replace(case, pool=Pool(count, name, hardware.memory, speed))
+
+
+def _with_servers_here(case: Case, count: int, beside: bool) -> Case:
+    """Servers on this machine: each has a GPU of its own, or all share the machine."""
+    if not beside:
+        raise ConfigError(
+            "server_hardware is this, and the training is planned on other hardware: this machine is measured only if "
+            "it trains. Name the servers' hardware."
+        )
+    refuse_missing(case.device, case.devices.count + count)
+    apart = case.device.type == "cuda"
+    note = f"{count} servers and the training share this machine, and its memory is counted for each of them alone."
+    free = case.available if apart or case.available is None else case.available // count
+    pool = Pool(count, THIS, free, case.speed if apart else slowed(case.speed, 1 / count))
+    return dataclasses.replace(case, pool=pool, notes=case.notes if apart else (*case.notes, note))
 
 
 def advise_plan(plan: Plan) -> list[Change]:
@@ -175,15 +186,25 @@ def advise_plan(plan: Plan) -> list[Change]:
     half: Precision | None = "bfloat16" if case.dtype == torch.float32 and case.device.type != "cpu" else None
 
     def measure(changed: PPOConfig) -> Memory:
-        other = shape
-        if not same_shape(changed, config):
-            layers = changed.trainable_layers or shape.layers
-            each, plain = shape.adapter / shape.trained_layers, changed.base_bits is not None
-            block = dataclasses.replace(shape.block, fused=shape.block.fused and not plain)
-            other = dataclasses.replace(shape, adapter=int(each * layers), trained_layers=layers, block=block)
+        other = shape if same_shape(changed, config) else _changed_shape(shape, changed)
         stored = case.dtype if changed.dtype == "auto" else DTYPES[changed.dtype]
         devices = Devices(case.devices.count, changed.shard_base)
         return make_plan(dataclasses.replace(case, config=changed, shape=other, dtype=stored, devices=devices)).memory
 
     found = options(config, shape, width, half, case.devices.count)
     return advise(config, plan.memory, case.available, measure, found)
+
+
+def _changed_shape(shape: ModelShape, changed: PPOConfig) -> ModelShape:
+    """The shape with fewer trained blocks, or with a packed base, without reading the model again."""
+    layers = changed.trainable_layers or shape.layers
+    sizes = {name: getattr(shape, name) * layers // shape.trained_layers for name in ("adapter", "value_adapter")}
+    plain = changed.base_bits is not None
+    block = dataclasses.replace(shape.block, fused=shape.block.fused and not plain, copied=shape.block.copied or plain)
+    return dataclasses.replace(shape, **sizes, trained_layers=layers, block=block)
+
+
+def advised(config: PPOConfig, advice: Sequence[Change]) -> PPOConfig:
+    """The settings with everything that is advised."""
+    changed: dict[str, Any] = {change.name: change.value for change in advice}
+    return config.changed(**changed)

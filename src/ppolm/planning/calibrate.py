@@ -61,8 +61,9 @@ def speed_of(one: Side, two: Side, *, rows: int, context: float, size: int, band
     block = max(0.0, slow.token - fast.token) / blocks
     end = max(0.0, fast.token - first.shape.layers * block)
     shape = first.shape
-    ops = 2 * (shape.block_weights + shape.adapter / shape.trained_layers) + 4 * shape.heads * context
-    read = shape.block_weights * size + rows * 2 * shape.kv * size * context
+    ops = 2 * (shape.weights.active + shape.adapter / shape.trained_layers) + 4 * shape.heads * context
+    experts = shape.weights.experts if shape.block.merged else shape.weights.read(rows) - shape.weights.dense
+    read = (shape.weights.dense + experts) * size + rows * 2 * shape.kv * size * context
     head = shape.hidden * shape.vocab
     known_block = max(rows * ops / scoring.blocks, read / bandwidth)
     known_end = max(rows * 2 * head / scoring.output, head * size / bandwidth)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import difflib
-from pathlib import Path
 from typing import Any
 
-from transformers import AutoConfig, LlamaConfig, PreTrainedConfig, Qwen3Config
+from transformers import LlamaConfig, PreTrainedConfig, Qwen3Config
 
-from ppolm.base_setup.load_model import empty_of, load_causal_config, refuse_other_kinds
+from ppolm.base_setup.load_model import empty_of, load_causal_config
 from ppolm.config import PPOConfig
 from ppolm.embedded import model_path
-from ppolm.errors import ConfigError, ModelError
+from ppolm.errors import ConfigError
 from ppolm.estimate.model_shape import ModelShape, shape_of
-from ppolm.messages import brief, reason
+from ppolm.messages import brief
 
 
 def _qwen3(hidden: int, layers: int, heads: int, inner: int, tied: bool) -> PreTrainedConfig:
@@ -57,16 +56,7 @@ def shape_config(name: str) -> PreTrainedConfig:
 
 def model_config(settings: PPOConfig) -> PreTrainedConfig:
     """The configuration of the model that settings name. A folder with config.json alone is enough."""
-    name, trusted = model_path(settings.model_name), settings.trust_remote_code
-    folder = Path(name).expanduser()
-    if not (folder / "config.json").is_file() or any(folder.glob("*.safetensors")):
-        return load_causal_config(name, trusted)
-    try:
-        config: PreTrainedConfig = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=trusted)
-    except Exception as error:  # transformers does not check a model's files, so bad ones may raise anything
-        raise ModelError(f"The config.json in folder {folder} cannot be read: {reason(error)}") from error
-    refuse_other_kinds(config, name)
-    return config
+    return load_causal_config(model_path(settings.model_name), settings.trust_remote_code, weights=False)
 
 
 def shape_from(config: PreTrainedConfig, settings: PPOConfig) -> ModelShape:

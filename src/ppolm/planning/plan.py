@@ -9,12 +9,12 @@ import torch
 from ppolm.base_setup.device import scoring_tokens
 from ppolm.config import PPOConfig
 from ppolm.estimate.estimate import roles, step_work
-from ppolm.estimate.memory import FLOAT, Devices, Lengths, Memory, base_size, step_memory
+from ppolm.estimate.memory import FLOAT, Devices, Lengths, Memory, block_bytes, step_memory
 from ppolm.estimate.model_shape import ModelShape
 from ppolm.estimate.operations import Work
+from ppolm.planning.sampled import sampled_by
 from ppolm.planning.serving import Pool, ServerMemory, server_memory
 from ppolm.planning.step_time import (
-    Sampled,
     Speed,
     exchange_seconds,
     gathered_bytes,
@@ -49,6 +49,10 @@ class Case:
     program: int
     """Bytes of Python and its libraries, or of a device's own context."""
     pool: Pool | None = None
+    rewritten: float = 0.0
+    """Bytes that each pass through the blocks writes and reads again, unless ``speed`` was measured with that."""
+    notes: tuple[str, ...] = ()
+    """What is to be said about how the figures were found."""
 
     @property
     def tokens(self) -> float:
@@ -132,38 +136,15 @@ def _seconds(case: Case, work: Work, traffic: Traffic, server: ServerMemory | No
     gathered = traffic.base / max(sum(_passes(case)), 1)
     read, updated = (passes * gathered for passes in _passes(case))
     blocks = work.scoring() - scored, work.training() - trained
+    again = [passes * case.rewritten / speed.bandwidth for passes in _passes(case)]
     exchanges = updates_of(config.batch_size, config.minibatch_size, config.ppo_epochs) if count > 1 else 0
     return Seconds(
         generation=generation,
-        scoring=shared_seconds(speed.scoring, blocks[0], scored, count, read, speed),
-        update=shared_seconds(speed.update, blocks[1], trained, count, updated, speed),
+        scoring=shared_seconds(speed.scoring, blocks[0], scored, count, read, speed) + again[0],
+        update=shared_seconds(speed.update, blocks[1], trained, count, updated, speed) + again[1],
         exchange=exchange_seconds(traffic.gradients + traffic.table, exchanges, speed),
         shipping=0.0 if pool is None else shipping_seconds(case.shape.adapter, speed),
         together=config.async_rollouts,
-    )
-
-
-def sampled_by(case: Case, work: Work, server: ServerMemory | None) -> Sampled:
-    """What each device, or each server, samples in a step."""
-    config, shape = case.config, case.shape
-    width = case.lengths.longest + config.max_new_tokens
-    parts = case.devices.count if case.pool is None else case.pool.count
-    limit = max(1, config.rollout_tokens // width if server is None else server.rows)
-    size = case.dtype.itemsize
-    head = shape.hidden * shape.vocab
-    weights = base_size(shape, config, case.dtype) * (shape.layers * shape.block_weights + head) / shape.parameters
-    context = case.lengths.mean + case.response / 2
-    each = config.batch_size / parts
-    return Sampled(
-        layers=shape.layers,
-        tokens=each * case.response,
-        longest=config.max_new_tokens,
-        limit=limit,
-        prompts=work.prompts_alone() / parts,
-        block=2 * (shape.block_weights + shape.adapter / shape.trained_layers) + 4 * shape.heads * context,
-        output=2 * head,
-        weights=weights,
-        cached=2 * shape.layers * shape.kv * size * context,
     )
 
 
@@ -185,8 +166,7 @@ def _traffic(case: Case) -> Traffic:
     rewards, _ = roles(config)
     blocks = 0.0
     if case.devices.sharded:
-        whole = base_size(shape, config, case.dtype, Devices(1))
-        blocks = whole * shape.layers * shape.block_weights / shape.parameters
+        blocks = shape.layers * block_bytes(shape, config, case.dtype)
     sampled = responses / count * (ID_BYTES + LOGPROB_BYTES) if pool is None else 0.0
     scores = 2 * FLOAT * (3 * responses + rewards * config.batch_size) / count
     return Traffic(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ppolm.estimate.advice import Change, advice_text
-from ppolm.estimate.estimate import duration
+from ppolm.estimate.estimate import duration, packed_note, stored_text
 from ppolm.planning.hardware import KNOWN, THIS, hosts_text
 from ppolm.planning.plan import Plan
 
@@ -27,8 +27,15 @@ class Told:
     """Of the model or shape."""
     hardware: str
     hosts: int
-    commands: list[tuple[str, str]]
+    commands: list[tuple[str, str]] = field(default_factory=list)
     advice: tuple[Change, ...] = ()
+
+    @property
+    def can_start(self) -> bool:
+        """Whether there is a command that fits: the planned one, or that with what is advised."""
+        plan, limit = self.plan, self.plan.case.available
+        served = plan.server is None or plan.server.rows > 0
+        return plan.fits or (served and bool(self.advice) and limit is not None and self.advice[-1].peak <= limit)
 
     def text(self) -> str:
         """All of it."""
@@ -38,7 +45,7 @@ class Told:
     def _subject(self) -> list[str]:
         case = self.plan.case
         config, shape, count = case.config, case.shape, case.devices.count
-        stored = f"{str(case.dtype)[6:]}{', blocks in 4 bits' if config.base_bits else ''}"
+        stored = stored_text(shape, config, case.dtype)
         held = (
             "" if count == 1 else ", each with a share of the base" if case.devices.sharded else ", each with the base"
         )
@@ -53,6 +60,7 @@ class Told:
             f"{-(-config.batch_size // config.minibatch_size)} minibatches",
             f"Training: {count} x {about}{threads}{hosts_text(self.hosts)}{held}",
             *pool,
+            *(f"Note: {note}" for note in (*packed_note(shape, case.dtype), *case.notes)),
         ]
 
     def _memory(self) -> list[str]:
@@ -97,7 +105,9 @@ class Told:
     def _time(self) -> list[str]:
         seconds, work, case = self.plan.seconds, self.plan.work, self.plan.case
         kind = CALIBRATED if self.hardware == THIS else PUBLISHED
-        both = "; sampling beside training" if seconds.together else ""
+        both = ""
+        if seconds.together:
+            both = ", the longer of generation with shipping, and of the rest: servers sample ahead"
         assumed = f"   [{PUBLISHED}]" if self.hardware == THIS else ""
         served = assumed if case.pool is not None and case.pool.hardware != THIS else ""
         rows = [
@@ -130,7 +140,13 @@ class Told:
         return [f"Network bytes of a step: {'none' if not found else ''}".rstrip() + f"   [{COMPUTED}]", *found]
 
     def _commands(self) -> list[str]:
-        return ["Commands:", *(line for where, command in self.commands for line in (f"  {where}:", f"    {command}"))]
+        if not self.commands:
+            return ["Commands: none, because it does not fit."]
+        changed = "" if self.plan.fits else ", with the changes above"
+        return [
+            f"Commands{changed}:",
+            *(line for where, command in self.commands for line in (f"  {where}:", f"    {command}")),
+        ]
 
     def values(self) -> dict[str, Any]:
         """All figures as plain values, for programs."""

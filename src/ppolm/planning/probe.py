@@ -19,10 +19,13 @@ import torch
 from transformers import PreTrainedConfig
 from transformers.utils import logging as library_logging
 
+from ppolm.base_setup.device import DTYPES
 from ppolm.base_setup.model_setup import Models, setup_models
 from ppolm.batches.sequences import TokenSequences
 from ppolm.config import PPOConfig
+from ppolm.errors import ModelError
 from ppolm.estimate.memory import Devices, Lengths
+from ppolm.estimate.model_shape import ModelShape
 from ppolm.estimate.operations import Work
 from ppolm.kernels.decode_layers import PAYS_AFTER
 from ppolm.planning.calibrate import Measured, Trial, speed_of
@@ -85,14 +88,7 @@ def probe(
     settings = _trial_settings(config, device, dtype)
     whole = shape_from(planned, settings)
     with tempfile.TemporaryDirectory() as folder, _without_bars():
-        trials = []
-        for number in depths(whole.block_weights):
-            shape = trial_config(planned, number)
-            path = make_folder(shape, Path(folder) / str(number), dtype)
-            models = setup_models(settings.changed(model_name=str(path)))
-            found = shape_from(shape, settings)
-            work = Work(found, sizes.prompt, sizes.response, sizes.answers, recomputed=False)
-            trials.append((Trial(found, work), _phases(models, sizes, settings)))
+        trials = _trials(planned, whole, settings, sizes, Path(folder))
         times = _repeat([phases for _, phases in trials], device)
     tokens = sizes.long - sizes.short
     measured = [Measured(one["scoring"], one["update"], (one["long"] - one["short"]) / tokens) for one in times]
@@ -106,6 +102,40 @@ def probe(
         bandwidth=read_speed(device),
         vocabulary=whole.vocab,
     )
+
+
+Made = tuple[Trial, dict[str, Callable[[], object]]]
+"""A trial model, and what is timed of it."""
+
+
+def _trials(
+    planned: PreTrainedConfig, whole: ModelShape, settings: PPOConfig, sizes: Sizes, folder: Path
+) -> list[Made]:
+    """The two trial models. The smaller has one block, or two where a model cannot have one (RWKV divides by L − 1)."""
+    dtype = DTYPES[settings.dtype] if settings.dtype != "auto" else torch.float32
+    for least in (1, 2):
+        try:
+            return [
+                _trial(planned, number, settings, sizes, make_folder(trial_config(planned, number), path, dtype))
+                for number in depths(whole.block_weights, least)
+                for path in (folder / f"{least}-{number}",)
+            ]
+        except ModelError:
+            if least == 2 or whole.layers == 1:
+                raise
+    raise AssertionError("the second attempt returns or raises")
+
+
+def _trial(planned: PreTrainedConfig, number: int, settings: PPOConfig, sizes: Sizes, path: Path) -> Made:
+    try:
+        models = setup_models(settings.changed(model_name=str(path)))
+    except ModelError as error:  # which names the trial's folder
+        raise ModelError(str(error).replace(str(path), settings.model_name)) from error
+    found = shape_from(trial_config(planned, number), settings)
+    if found.layers != number:
+        raise ModelError(f"its configuration makes {found.layers} blocks where {number} are asked for")
+    work = Work(found, sizes.prompt, sizes.response, sizes.answers, recomputed=False)
+    return Trial(found, work), _phases(models, sizes, settings)
 
 
 @contextmanager

@@ -18,18 +18,26 @@ WIDE = 40_000_000
 PAD, EOS = 0, 1
 
 
-def depths(block_weights: int) -> tuple[int, int]:
+def depths(block_weights: float, least: int = 1) -> tuple[int, int]:
     """Numbers of blocks of the two trial models: what differs between them is the time of blocks alone."""
-    return (1, 2) if block_weights >= WIDE else (1, 4)
+    return least, least + (1 if block_weights >= WIDE else 3)
 
 
 def trial_config(config: PreTrainedConfig, layers: int) -> PreTrainedConfig:
     """The same configuration with few blocks and a vocabulary of bounded size."""
     trial = copy.deepcopy(config)
     text: Any = trial.get_text_config()
+    before = text.num_hidden_layers
+    for name, value in list(vars(text).items()):
+        if isinstance(value, list) and len(value) == before:  # something for every block, such as its kind of attention
+            setattr(text, name, [value[block % before] for block in range(layers)])
     text.num_hidden_layers = layers
-    if getattr(text, "layer_types", None):
-        text.layer_types = text.layer_types[:layers]
+    if hasattr(text, "decoder_layers"):  # where the former name is that of an encoder's, which is not used
+        text.decoder_layers = layers
+    if getattr(text, "first_k_dense_replace", None):  # blocks without experts, which most of the model has
+        text.first_k_dense_replace = 0
+    if hasattr(trial, "quantization_config"):  # random weights are packed by nobody
+        del trial.quantization_config
     text.vocab_size = min(text.vocab_size, VOCABULARY)
     text.pad_token_id, text.eos_token_id, text.bos_token_id = PAD, EOS, None
     return trial
