@@ -55,7 +55,7 @@ def make_engine(models: Models, servers: list[SmallServer], tmp_path: Path) -> I
 
     yield make
     for engine in made:
-        engine.close()
+        engine.release()
 
 
 @pytest.fixture

@@ -275,7 +275,7 @@ def test_the_engine_leaves_nothing_behind(models: Models, make_engine: MakeEngin
     engine = make_engine()
     assert servers[0].adapters
     folder = engine.versions.folder
-    engine.close()
+    engine.release()
     assert not servers[0].adapters
     assert not folder.exists()
 

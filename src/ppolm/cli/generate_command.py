@@ -75,7 +75,7 @@ def main(argv: list[str]) -> None:
     if not prompts:
         raise ConfigError("There are no prompts. Give --prompt 'text' or --prompts FILE.")
     from ppolm.base_setup import AdapterSet, BaseModelSetup, new_lora_config
-    from ppolm.engines.build_engine import build_engine
+    from ppolm.engines.build_engine import build_engine, release_engine
     from ppolm.models import PolicyModel
     from ppolm.rollout.generator import Generator
     from ppolm.rollout.sampling import Sampling
@@ -93,8 +93,11 @@ def main(argv: list[str]) -> None:
     engine = build_engine(config, PolicyModel(adapters))
     generator = Generator(engine, adapters.setup, sampling, arguments.seed, arguments.samples)
     batches = [prompts[start : start + PROMPTS_AT_ONCE] for start in range(0, len(prompts), PROMPTS_AT_ONCE)]
-    for batch in tqdm(batches, desc="sampling", unit="batch", disable=len(batches) == 1 or not sys.stderr.isatty()):
-        show(generator.generate(batch)[0], arguments.json)
+    try:
+        for batch in tqdm(batches, desc="sampling", unit="batch", disable=len(batches) == 1 or not sys.stderr.isatty()):
+            show(generator.generate(batch)[0], arguments.json)
+    finally:
+        release_engine(engine)
 
 
 def show(texts: list[GeneratedText], as_json: bool) -> None:
@@ -125,4 +128,4 @@ def config_and_adapter(arguments: GenerateArguments, argv: Sequence[str]) -> tup
     changes = arguments.given() | {name: value for name, value in given.items() if value is not None}
     if changes.get("temperature") == 0:
         del changes["temperature"]
-    return dataclasses.replace(config, **changes), adapter
+    return config.overridden(**changes), adapter
