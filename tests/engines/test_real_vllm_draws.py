@@ -130,7 +130,8 @@ def test_generate_and_eval_sample_what_the_local_policy_would(
     real: list[RealServer], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    config = demo(tmp_path / "runs", max_steps=2, eval_every=0, eval_prompts=None, judge=None, learning_rate=1e-3)
+    quick: dict[str, Any] = {"eval_every": 0, "eval_prompts": None, "judge": None, "max_eval_prompts": 64}
+    config = demo(tmp_path / "runs", max_steps=2, learning_rate=1e-3, **quick)
     run = PPOTrainer(config).train(load_prompts("embedded")).run_dir
     served = ["--engine", "vllm", "--engine-url", *(server.url for server in real)]
     said = []

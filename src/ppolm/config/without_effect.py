@@ -151,4 +151,5 @@ def _idle(values: Values, usual: Values) -> Iterator[tuple[str, str]]:
 
 def _same(one: Any, other: Any) -> bool:
     """Whether two values are the same; YAML and JSON have lists instead of tuples."""
-    return bool((tuple(one) if isinstance(one, list) else one) == other)
+    one, other = (tuple(value) if isinstance(value, list) else value for value in (one, other))
+    return bool(one == other)
