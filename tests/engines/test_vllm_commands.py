@@ -177,7 +177,7 @@ def test_replayed_responses_of_the_policy_itself_weigh_1_beside_those_of_servers
         seen.append(batch.pairs)
         return learn(batch)
 
-    trainer.model_trainer.train_policy_model = watched  # type: ignore[method-assign]
+    trainer.model_trainer.train_policy_model = watched  # type: ignore[method-assign,assignment]
     trainer.train(PROMPTS, resume=first.run_dir)
     weights = seen[0].column("importance_weight")
     old, new = trainer.buffer.tables

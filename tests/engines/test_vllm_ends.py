@@ -23,9 +23,8 @@ from ppolm.errors import EngineError
 from ppolm.ppo_trainer import PPOTrainer
 from ppolm.storage.stop_signals import Stopped
 from tests.conftest import PROMPTS, spread
-from tests.engines.conftest import QUICK, MakeConfig
+from tests.engines.conftest import QUICK, MakeConfig, numbers
 from tests.engines.small_server import RefusedError, SmallServer
-from tests.engines.test_vllm_runs import numbers
 
 LONG = dataclasses.replace(QUICK, stalled=60.0, look=0.3, silences=1000)
 

@@ -13,17 +13,10 @@ from ppolm.cli.main import run as ppolm
 from ppolm.engines.vllm_engine import VllmEngine
 from ppolm.errors import ConfigError, EngineError
 from ppolm.ppo_trainer import PPOTrainer
-from ppolm.runs.results import TrainingResults
 from ppolm.storage.code_consent import code_of
 from tests.conftest import PROMPTS, spread
-from tests.engines.conftest import SERVED, MakeConfig
+from tests.engines.conftest import SERVED, MakeConfig, numbers
 from tests.engines.small_server import SmallServer
-
-
-def numbers(results: TrainingResults) -> list[dict[str, Any]]:
-    """Metrics that must be the same in the same run."""
-    skipped = ("seconds/", "engine_moved", "engine_servers")
-    return [{key: value for key, value in row.items() if not key.startswith(skipped)} for row in results.metrics]
 
 
 def test_a_run_samples_from_the_servers_and_says_how_far_they_are(

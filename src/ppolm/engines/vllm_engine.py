@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from ppolm.batches.sequences import TokenSequences
-from ppolm.data.prompts import preview
 from ppolm.engines.adapter_versions import AdapterVersions, VersionFolder
 from ppolm.engines.served_adapter import largest_rank, refuse_unserved
 from ppolm.engines.swap_proof import probe_ids
@@ -21,6 +20,7 @@ from ppolm.engines.vllm_pool import Patience, VllmPool
 from ppolm.engines.vllm_rollout import VllmRollout
 from ppolm.engines.vllm_server import LogprobsMode, Probe, Version, VllmServer
 from ppolm.errors import EngineError
+from ppolm.messages import brief
 from ppolm.models import PolicyModel
 from ppolm.models.language_model import LanguageModel
 from ppolm.rollout.sampling import Sampled, Sampling
@@ -132,7 +132,7 @@ class VllmEngine:
 
     def _called(self, job: Job) -> str:
         """The prompt of a request, for messages."""
-        return preview(self.policy.setup.tokenizer.decode_prompt(job.prompt))
+        return brief(self.policy.setup.tokenizer.decode_prompt(job.prompt))
 
     def refuse_ahead(self, sampling: Sampling) -> None:
         """Raise if the servers' log-probabilities are not ours: the weights that sampled could not be asked later.
