@@ -123,7 +123,8 @@ def config_and_adapter(arguments: GenerateArguments, argv: Sequence[str]) -> tup
         ask_consent(Path(arguments.run), config, argv, "generate --run", rewards=False)
         adapter = adapter or str(find_best(Path(arguments.run)))
     else:
-        config = PPOConfig(model_name=str(arguments.model_name), max_new_tokens=64)
+        # A server that takes the adapters of a run takes a new one of rank 1, which has no effect either.
+        config = PPOConfig(model_name=str(arguments.model_name), max_new_tokens=64, lora_r=1)
     given = {name: getattr(arguments, name) for name in ("max_new_tokens", "temperature", "top_k", "top_p")}
     changes = arguments.given() | {name: value for name, value in given.items() if value is not None}
     if changes.get("temperature") == 0:
