@@ -35,7 +35,7 @@ def environment() -> Path:
 
 def main() -> None:
     """Run the tests; the exit status is that of pytest."""
-    files = [f"tests/engines/test_real_vllm{part}.py" for part in ("", "_faults")]
+    files = [f"tests/engines/test_real_vllm{part}.py" for part in ("", "_draws", "_faults")]
     tests = [sys.executable, "-m", "pytest", "-n", "0", "-v", *files, *sys.argv[1:]]
     chosen = {**os.environ, "PPOLM_VLLM_PYTHON": str(environment())}
     sys.exit(subprocess.run(tests, cwd=ROOT, env=chosen).returncode)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 State = Mapping[str, Any]
 """By name: numbers, strings, lists and mappings of them; tensors; token tables. Checkpoints can hold nothing else."""
@@ -17,6 +17,17 @@ class Stateful(Protocol):
 
     def load_state_dict(self, state: State) -> None:
         """Restore a saved state."""
+
+
+@runtime_checkable
+class Undoable(Protocol):
+    """A component whose last step can be undone without what a checkpoint needs, such as waiting for something."""
+
+    def remember(self) -> Any:
+        """What ``go_back`` needs."""
+
+    def go_back(self, remembered: Any) -> None:
+        """Undo everything since."""
 
 
 class Stateless:

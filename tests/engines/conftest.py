@@ -13,11 +13,20 @@ from ppolm.base_setup.model_setup import Models, setup_models
 from ppolm.config import PPOConfig
 from ppolm.engines.vllm_engine import VllmEngine
 from ppolm.engines.vllm_pool import Patience
+from ppolm.runs.results import TrainingResults
 from tests.engines.real_server import RealServer
 from tests.engines.small_server import SmallServer
 
+MakeConfig = Callable[..., PPOConfig]
+SERVED: dict[str, Any] = {"engine": "vllm", "eval_every": 2, "max_steps": 4, "num_epochs": 8, "samples_per_prompt": 2}
 QUICK = Patience(back_off=0.01, look=0.3, silences=1, stalled=60.0, alone=0.5)
 Train = Callable[..., None]
+
+
+def numbers(results: TrainingResults) -> list[dict[str, Any]]:
+    """Metrics that must be the same in the same run."""
+    skipped = ("seconds/", "engine_moved", "engine_servers")
+    return [{key: value for key, value in row.items() if not key.startswith(skipped)} for row in results.metrics]
 
 
 @pytest.fixture
@@ -28,6 +37,15 @@ def servers(make_config: Callable[..., PPOConfig], monkeypatch: pytest.MonkeyPat
     yield started
     for server in started:
         server.stop()
+
+
+@pytest.fixture
+def served(make_config: MakeConfig, servers: list[SmallServer], monkeypatch: pytest.MonkeyPatch) -> MakeConfig:
+    """Makes configurations of short runs on the two servers."""
+    monkeypatch.setattr("ppolm.engines.vllm_engine.Patience", lambda: QUICK)
+    for server in servers:
+        server.max_loras = 3
+    return lambda **changes: make_config(**(SERVED | {"engine_url": tuple(s.url for s in servers)} | changes))
 
 
 @pytest.fixture(scope="session")
@@ -55,7 +73,7 @@ def make_engine(models: Models, servers: list[SmallServer], tmp_path: Path) -> I
 
     yield make
     for engine in made:
-        engine.close()
+        engine.release()
 
 
 @pytest.fixture

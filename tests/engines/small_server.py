@@ -38,6 +38,14 @@ samples are answered ``slow_seconds`` late, and tokens are counted meanwhile. Th
 weights."""
 
 
+class _Listening(http.server.ThreadingHTTPServer):
+    """Takes as many connections at once as a real server does."""
+
+    allow_reuse_address = True
+    daemon_threads = True
+    request_queue_size = 256
+
+
 class RefusedError(Exception):
     """An answer with an error status."""
 
@@ -74,9 +82,7 @@ class SmallServer:
         """Serve, at the same address as before; adapters of before are forgotten."""
         self.adapters = {}
         self._released.clear()
-        http.server.ThreadingHTTPServer.allow_reuse_address = True
-        self._http = http.server.ThreadingHTTPServer(("127.0.0.1", self.port), _handler(self))
-        self._http.daemon_threads = True
+        self._http = _Listening(("127.0.0.1", self.port), _handler(self))
         self.port = self._http.server_address[1]
         threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
 

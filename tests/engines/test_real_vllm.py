@@ -44,7 +44,7 @@ def make_engine(models: Models, real: list[RealServer], tmp_path: Path) -> Itera
 
     yield make
     for engine in made:
-        engine.close()
+        engine.release()
 
 
 def off_by(
@@ -57,7 +57,7 @@ def off_by(
     return float((torch.cat(list(logprobs)) - ours).abs().max())
 
 
-@pytest.mark.parametrize("limits", [{}, {"top_k": 5}, {"top_p": 0.8}, {"greedy": True}, {"temperature": 0.7}], ids=str)
+@pytest.mark.parametrize("limits", [{}, {"top_k": 5}, {"top_p": 0.8}, {"greedy": True}], ids=str)
 def test_log_probabilities_agree_with_ours_on_the_same_ids(
     models: Models, make_engine: MakeEngine, train: Train, limits: dict[str, Any]
 ) -> None:
@@ -128,7 +128,7 @@ def test_mistakes_are_named_before_the_run(models: Models, real: list[RealServer
     engine = VllmEngine(models.policy, [real[0].url], str(tmp_path / "b"))
     with pytest.raises(EngineError, match=r"have a context of 256.*--max-model-len"):
         Generator(engine, models.setup, Sampling(260), 0).generate(PROMPTS)
-    engine.close()
+    engine.release()
 
 
 def test_ten_steps_learn(real: list[RealServer], tmp_path: Path) -> None:

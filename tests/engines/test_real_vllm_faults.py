@@ -91,4 +91,4 @@ def test_a_server_whose_engine_stands_still_is_given_up_although_it_says_that_it
             os.kill(pid, signal.SIGCONT)
     assert texts() == expected
     assert server.down is None
-    engine.close()
+    engine.release()

@@ -76,7 +76,7 @@ def test_two_runs_in_one_folder_do_not_disturb_each_other(models: Models, tmp_pa
     other = AdapterVersions(models.policy, tmp_path)
     other.update()
     assert one.served != other.served, "even of the same weights: a server may know one whose folder is gone"
-    other.remove()
+    other.written.remove()
     assert one.path(one.served[0]).is_dir()
 
 

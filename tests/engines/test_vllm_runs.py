@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,32 +10,13 @@ import pytest
 import torch
 
 from ppolm.cli.main import run as ppolm
-from ppolm.config import PPOConfig
 from ppolm.engines.vllm_engine import VllmEngine
 from ppolm.errors import ConfigError, EngineError
 from ppolm.ppo_trainer import PPOTrainer
-from ppolm.runs.results import TrainingResults
 from ppolm.storage.code_consent import code_of
 from tests.conftest import PROMPTS, spread
-from tests.engines.conftest import QUICK
+from tests.engines.conftest import SERVED, MakeConfig, numbers
 from tests.engines.small_server import SmallServer
-
-MakeConfig = Callable[..., PPOConfig]
-SERVED: dict[str, Any] = {"engine": "vllm", "eval_every": 2, "max_steps": 4, "num_epochs": 8, "samples_per_prompt": 2}
-
-
-@pytest.fixture
-def served(make_config: MakeConfig, servers: list[SmallServer], monkeypatch: pytest.MonkeyPatch) -> MakeConfig:
-    monkeypatch.setattr("ppolm.engines.vllm_engine.Patience", lambda: QUICK)
-    for server in servers:
-        server.max_loras = 3
-    return lambda **changes: make_config(**(SERVED | {"engine_url": tuple(s.url for s in servers)} | changes))
-
-
-def numbers(results: TrainingResults) -> list[dict[str, Any]]:
-    """Metrics that must be the same in the same run."""
-    skipped = ("seconds/", "engine_moved", "engine_servers")
-    return [{key: value for key, value in row.items() if not key.startswith(skipped)} for row in results.metrics]
 
 
 def test_a_run_samples_from_the_servers_and_says_how_far_they_are(

@@ -198,9 +198,16 @@ def test_concat_numbers_prompts_on_so_that_rows_keep_their_own(small: SAPairs) -
     assert small.column("prompt_idx").tolist() == [0, 0, 0, 1, 1]
 
 
-def test_concat_keeps_the_columns_that_all_tables_have(small: SAPairs) -> None:
-    both = SAPairs.concat([small.with_columns(kl=torch.ones(5)), small])
-    assert list(both.columns) == list(small.columns)
+def test_concat_refuses_a_column_that_only_some_tables_have(small: SAPairs) -> None:
+    with pytest.raises(ValueError, match="Only some of these tables have the column 'kl'"):
+        SAPairs.concat([small.with_columns(kl=torch.ones(5)), small])
+
+
+def test_concat_weighs_responses_without_weights_as_the_policys_own(small: SAPairs) -> None:
+    weighted = small.with_columns(importance_weight=torch.full((5,), 0.5))
+    for tables, weights in (([small, weighted], [1.0, 0.5]), ([weighted, small], [0.5, 1.0])):
+        both = SAPairs.concat(tables)
+        assert both.column("importance_weight").tolist() == [weights[0]] * 5 + [weights[1]] * 5
 
 
 def test_sequences_are_the_prompt_and_its_actions(generated: tuple[SAPairs, list[GeneratedText]]) -> None:

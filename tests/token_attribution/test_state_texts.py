@@ -92,7 +92,7 @@ def test_next_state_is_state_plus_action_with_a_word_boundary_tokenizer() -> Non
 def test_text_is_decoded_only_when_somebody_looks(pairs: SAPairs) -> None:
     blind = replace(pairs, tokenizer=cast(TokenizerSetup, Unreadable()))
     assert [row["step"] for row in blind] == pairs.column("step").tolist()
-    chosen = SAPairs.concat([blind.select([1]), add_kl_to_sa_pairs(blind)])
+    chosen = SAPairs.concat([add_kl_to_sa_pairs(blind).select([1]), add_kl_to_sa_pairs(blind)])
     assert chosen[0]["logprob_policy"] == pairs.per_sequence("logprob_policy")[1][0].item()
     with pytest.raises(AssertionError, match="nobody looked"):
         blind[0]["action"]

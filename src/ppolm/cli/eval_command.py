@@ -53,8 +53,11 @@ def main(argv: list[str]) -> None:
     join_ranks().do_once(lambda: ask_consent(run, read_run_config(run), argv, "eval"))
     runner = RunComparison(run, arguments.policy, arguments.reward, arguments.judge, arguments.given())
     prompts = prompts_to_use(run, runner.config, arguments.prompts)
-    with tqdm(total=2, desc="measuring", unit="policy", disable=not sys.stderr.isatty()) as bar:
-        (comparison,) = runner.compare(prompts, tick=bar.update)
+    try:
+        with tqdm(total=2, desc="measuring", unit="policy", disable=not sys.stderr.isatty()) as bar:
+            (comparison,) = runner.compare(prompts, tick=bar.update)
+    finally:
+        runner.release()
     before, after = comparison.before.metrics, comparison.after.metrics
     intervals = comparison.intervals()
     if arguments.json:

@@ -75,7 +75,7 @@ def main(argv: list[str]) -> None:
     if not prompts:
         raise ConfigError("There are no prompts. Give --prompt 'text' or --prompts FILE.")
     from ppolm.base_setup import AdapterSet, BaseModelSetup, new_lora_config
-    from ppolm.engines.build_engine import build_engine
+    from ppolm.engines.build_engine import build_engine, release_engine
     from ppolm.models import PolicyModel
     from ppolm.rollout.generator import Generator
     from ppolm.rollout.sampling import Sampling
@@ -93,8 +93,11 @@ def main(argv: list[str]) -> None:
     engine = build_engine(config, PolicyModel(adapters))
     generator = Generator(engine, adapters.setup, sampling, arguments.seed, arguments.samples)
     batches = [prompts[start : start + PROMPTS_AT_ONCE] for start in range(0, len(prompts), PROMPTS_AT_ONCE)]
-    for batch in tqdm(batches, desc="sampling", unit="batch", disable=len(batches) == 1 or not sys.stderr.isatty()):
-        show(generator.generate(batch)[0], arguments.json)
+    try:
+        for batch in tqdm(batches, desc="sampling", unit="batch", disable=len(batches) == 1 or not sys.stderr.isatty()):
+            show(generator.generate(batch)[0], arguments.json)
+    finally:
+        release_engine(engine)
 
 
 def show(texts: list[GeneratedText], as_json: bool) -> None:
@@ -120,9 +123,10 @@ def config_and_adapter(arguments: GenerateArguments, argv: Sequence[str]) -> tup
         ask_consent(Path(arguments.run), config, argv, "generate --run", rewards=False)
         adapter = adapter or str(find_best(Path(arguments.run)))
     else:
-        config = PPOConfig(model_name=str(arguments.model_name), max_new_tokens=64)
+        # A server that takes the adapters of a run takes a new one of rank 1, which has no effect either.
+        config = PPOConfig(model_name=str(arguments.model_name), max_new_tokens=64, lora_r=1)
     given = {name: getattr(arguments, name) for name in ("max_new_tokens", "temperature", "top_k", "top_p")}
     changes = arguments.given() | {name: value for name, value in given.items() if value is not None}
     if changes.get("temperature") == 0:
         del changes["temperature"]
-    return dataclasses.replace(config, **changes), adapter
+    return config.overridden(**changes), adapter

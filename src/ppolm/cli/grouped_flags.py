@@ -14,6 +14,7 @@ import tyro
 from ppolm.config import ModelSettings
 from ppolm.config.groups import GROUPS, Group
 from ppolm.config.setting import meanings, settings_of
+from ppolm.config.without_effect import defaults, without_idle
 
 S = TypeVar("S", bound=ModelSettings)
 
@@ -36,9 +37,15 @@ def grouped(own: Any, settings: ModelSettings, about: str | None) -> Any:
     return arguments(own, *parts)
 
 
-def put_together(kind: type[S], arguments: Any) -> S:
-    """The configuration from the parsed groups, validated as always."""
-    return kind(**parsed_values(kind, arguments))
+def put_together(kind: type[S], arguments: Any, stored: S | None = None) -> S:
+    """The configuration from the parsed groups, validated as always.
+
+    Of ``stored`` settings, which nobody chose together with the flags, those without effect are reset, not refused.
+    """
+    values = parsed_values(kind, arguments)
+    if stored is not None:
+        values = without_idle(values, defaults(kind), vars(stored))
+    return kind(**values)
 
 
 def parsed_values(kind: type[ModelSettings], arguments: Any) -> dict[str, Any]:

@@ -87,11 +87,16 @@ class SamplingArguments(MachineArguments):
     """What samples from the policy: local, mlx, or vllm (docs/engines.md). Default: the run's, or local."""
     engine_url: tuple[str, ...] = ()
     """Addresses of vLLM servers, for --engine vllm. Default: the run's."""
+    engine_folder: str | None = None
+    """Folder that the servers can read under the same path. Default: the run's; on one machine it can be left out."""
+    engine_timeout: float | None = None
+    """Seconds that a server may take for one request. Default: the run's, or 600."""
 
     def given(self) -> dict[str, Any]:
         """The settings that are given as flags."""
-        engine = {} if self.engine is None else {"engine": self.engine}
-        return super().given() | engine | ({"engine_url": self.engine_url} if self.engine_url else {})
+        names = ("engine", "engine_url", "engine_folder", "engine_timeout")
+        values = {name: getattr(self, name) for name in names}
+        return super().given() | {name: value for name, value in values.items() if value not in (None, ())}
 
 
 def parse_train(argv: Sequence[str]) -> TrainArguments:
@@ -109,7 +114,7 @@ def parse_train(argv: Sequence[str]) -> TrainArguments:
         settings = train_recipe(given) if by_recipe else PPOConfig()
     default = grouped(TrainFlags(given.config, given.resume), settings, TrainFlags.__doc__)
     flags = parse(type(default), "ppolm train", argv, default)
-    settings = put_together(PPOConfig, flags)
+    settings = put_together(PPOConfig, flags, settings if given.resume is not None else None)
     note = recipe_note(given, settings) if by_recipe and given.own_prompts else ""
     if note:
         print(note, file=sys.stderr)

@@ -157,7 +157,7 @@ class PPOConfig(ModelSettings):
     """Folder that the servers can read under the same path, for the adapter's versions. None: engine in output_dir."""
     engine_timeout: float = setting(600.0, group="sampling", above=0, on_resume="may change")
     """Seconds for one request to a server. A server that makes no progress is noticed sooner."""
-    async_rollouts: bool = setting(False, group="sampling", on_resume="fixed")
+    async_rollouts: bool = setting(False, group="sampling", on_resume="may change")
     """Sample the next step's responses on the servers while this one trains, from the weights before its update."""
     importance_cap: float = setting(2.0, group="update", at_least=1, on_resume="fixed")
     """Responses of vLLM servers: largest weight of a token in the policy loss, pi / mu with mu the server's."""
@@ -233,6 +233,10 @@ class PPOConfig(ModelSettings):
     def changed(self, **values: Any) -> PPOConfig:
         """A copy with other values; settings that have no effect with them are reset to their defaults."""
         return self.from_stored(self.to_dict() | values)
+
+    def overridden(self, **given: Any) -> PPOConfig:
+        """A copy with what a user asks for. What thereby has no effect is reset; what was asked for is refused then."""
+        return self.from_dict(without_idle(self.to_dict() | given, defaults(type(self)), self.to_dict()))
 
     @property
     def prompts_per_step(self) -> int:

@@ -115,18 +115,29 @@ def refuse_idle(config: PPOConfig) -> None:
         raise ConfigError(why.format(name=name))
 
 
-def without_idle(values: Values, usual: Values) -> dict[str, Any]:
+def without_idle(values: Values, usual: Values, stored: Values | None = None) -> dict[str, Any]:
     """The settings with those that have no effect reset to their defaults ``usual``.
 
-    For settings that were not all chosen together, or that a run stored when they were still accepted.
+    For settings that were not all chosen together, or that a run stored when they were still accepted. With ``stored``
+    only those that still are what was stored: somebody has just chosen the others.
     """
     kept = dict(values)
-    while idle := list(_idle({**usual, **kept}, usual)):  # resetting one may leave another without effect
-        kept |= {name: usual[name] for name, _ in idle}
+
+    def resettable() -> list[str]:
+        idle = [name for name, _ in _idle({**usual, **kept}, usual)]
+        return [name for name in idle if stored is None or _same(kept[name], stored[name])]
+
+    while names := resettable():  # resetting one may leave another without effect
+        kept |= {name: usual[name] for name in names}
     return kept
 
 
-def defaults(config: PPOConfig | type[PPOConfig]) -> dict[str, Any]:
+def without_effect(values: Values) -> frozenset[str]:
+    """Settings that have no effect with these, whatever they are."""
+    return frozenset(name for names, is_idle, _ in RULES if is_idle(values) for name in names)
+
+
+def defaults(config: Any) -> dict[str, Any]:
     """The default of every setting."""
     return {field.name: field.default for field in dataclasses.fields(config)}
 
@@ -140,4 +151,5 @@ def _idle(values: Values, usual: Values) -> Iterator[tuple[str, str]]:
 
 def _same(one: Any, other: Any) -> bool:
     """Whether two values are the same; YAML and JSON have lists instead of tuples."""
-    return bool((tuple(one) if isinstance(one, list) else one) == other)
+    one, other = (tuple(value) if isinstance(value, list) else value for value in (one, other))
+    return bool(one == other)

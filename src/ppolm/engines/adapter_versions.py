@@ -7,6 +7,7 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -32,6 +33,47 @@ class Adapter(Protocol):
         """Write them as a PEFT folder."""
 
 
+class VersionFolder:
+    """A new folder for the versions of one engine, and whatever had to be made above it."""
+
+    def __init__(self, parent: str | Path, ours: bool) -> None:
+        """``ours``: nobody chose ``parent``, so it goes as well once it is empty."""
+        self.parent, self.ours = Path(parent).absolute(), ours
+        self.path: Path | None = None
+        self._made: list[Path] = []
+
+    def make(self) -> Path:
+        """The folder, made if it is not there."""
+        if self.path is None:
+            try:
+                self.path = self._new()
+                self.path.chmod(0o755)  # servers may run as somebody else
+            except OSError as error:
+                raise EngineError(f"engine_folder {self.parent} cannot be written: {reason(error)}.") from error
+        return self.path
+
+    def _new(self) -> Path:
+        above = [self.parent, *self.parent.parents]
+        for last in (False, False, True):
+            self._made = [path for path in above if not path.exists()] or [self.parent][: self.ours]
+            try:
+                self.parent.mkdir(parents=True, exist_ok=True)
+                return Path(tempfile.mkdtemp(prefix="policy-", dir=self.parent))
+            except FileNotFoundError:  # another run has just removed the folder that both use, since it was empty
+                if last:
+                    raise
+        raise AssertionError
+
+    def remove(self) -> None:
+        """Delete all versions, and the folders above that were made for them, unless they hold something else."""
+        if self.path is not None:
+            shutil.rmtree(self.path, ignore_errors=True)
+            self.path = None
+            with suppress(OSError):  # the first one that is not empty ends it
+                for folder in self._made:
+                    folder.rmdir()
+
+
 class AdapterVersions:
     """Writes a version whenever the weights have changed.
 
@@ -40,17 +82,19 @@ class AdapterVersions:
     and a few random letters.
     """
 
-    def __init__(self, adapter: Adapter, parent: str | Path) -> None:
+    def __init__(self, adapter: Adapter, parent: str | Path, ours: bool = False) -> None:
+        """``ours``: whether ``parent`` is a default that nobody chose."""
         self.adapter = adapter
-        try:
-            Path(parent).mkdir(parents=True, exist_ok=True)
-            self.folder = Path(tempfile.mkdtemp(prefix="policy-", dir=Path(parent).absolute()))
-            self.folder.chmod(0o755)  # servers may run as somebody else
-        except OSError as error:
-            raise EngineError(f"engine_folder {parent} cannot be written: {reason(error)}.") from error
+        self.written = VersionFolder(parent, ours)
+        self.written.make()
         self.kept: list[str] = []
         """Names of the versions on disk, the newest last."""
         self._digest, self._count, self._letters = "", 0, secrets.token_hex(4)
+
+    @property
+    def folder(self) -> Path:
+        """Where they are."""
+        return self.written.make()
 
     @property
     def served(self) -> list[str]:
@@ -77,9 +121,9 @@ class AdapterVersions:
             shutil.rmtree(self.path(self.kept.pop(0)), ignore_errors=True)
         return True
 
-    def remove(self) -> None:
-        """Delete all versions."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+    def forget(self) -> None:
+        """Start anew, with names that were not used before: the folder is gone."""
+        self.kept, self._digest = [], ""
 
 
 def digest_of(parameters: Mapping[str, Tensor]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,12 +11,15 @@ from ppolm.errors import ConfigError
 from ppolm.messages import reason
 from ppolm.models import PolicyModel
 from ppolm.rollout.ahead_generator import AheadGenerator
-from ppolm.rollout.generator import Engine, Generator
+from ppolm.rollout.generator import Engine, Generator, ReleasedEngine
 from ppolm.rollout.sampling import Sampling
 
 
-def build_engine(config: PPOConfig, policy: PolicyModel) -> Engine:
-    """What samples from ``policy``, with the weights that it has whenever it is asked."""
+def build_engine(config: PPOConfig, policy: PolicyModel, trains: bool = False) -> Engine:
+    """What samples from ``policy``, with the weights that it has whenever it is asked. ``release_engine`` ends its use.
+
+    ``trains``: whether it is for a training, which writes into ``output_dir`` anyway.
+    """
     check_engine(config)
     if config.engine == "mlx":
         try:
@@ -24,7 +28,7 @@ def build_engine(config: PPOConfig, policy: PolicyModel) -> Engine:
             raise _not_installed(reason(error)) from error
         return MLXEngine(policy)
     if config.engine == "vllm":
-        return _build_vllm(config, policy)
+        return _build_vllm(config, policy, trains)
     if policy.setup.shards is not None:
         policy.setup.shards.check_fits(policy.setup.device)
     return policy
@@ -34,7 +38,7 @@ def build_generator(config: PPOConfig, policy: PolicyModel) -> Generator:
     """The generator of a training: with its engine, and with ``async_rollouts`` one rollout ahead."""
     from ppolm.engines.vllm_engine import VllmEngine
 
-    engine, setup = build_engine(config, policy), policy.setup
+    engine, setup = build_engine(config, policy, trains=True), policy.setup
     options = (Sampling.of(config), config.seed, config.samples_per_prompt)
     if config.async_rollouts and isinstance(engine, VllmEngine):
         return AheadGenerator(engine, setup, *options, setup.ranks)
@@ -49,13 +53,22 @@ def check_engine(config: PPOConfig) -> None:
             raise _not_installed(f"there is no {' and no '.join(missing)}")
 
 
-def _build_vllm(config: PPOConfig, policy: PolicyModel) -> Engine:
+def release_engine(engine: object) -> None:
+    """Let an engine remove what it has put elsewhere. It can be used again afterwards."""
+    if isinstance(engine, ReleasedEngine):
+        engine.release()
+
+
+def _build_vllm(config: PPOConfig, policy: PolicyModel, trains: bool) -> Engine:
     """The servers' engine."""
     from ppolm.engines.vllm_engine import VllmEngine
 
-    folder = config.engine_folder or str(Path(config.output_dir) / "engine")
-    ahead = config.async_rollouts
-    return VllmEngine(policy, config.engine_url, folder, config.engine_timeout, ahead=ahead)
+    folder = config.engine_folder
+    if folder is None:  # a command that only samples does not make a folder for runs
+        beside_runs = trains or Path(config.output_dir).is_dir()
+        folder = str(Path(config.output_dir) / "engine" if beside_runs else Path(tempfile.gettempdir()))
+    ahead, ours = config.async_rollouts, config.engine_folder is None
+    return VllmEngine(policy, config.engine_url, folder, config.engine_timeout, ahead=ahead, ours=ours)
 
 
 def _not_installed(why: str) -> ConfigError:

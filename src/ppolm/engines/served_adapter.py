@@ -16,7 +16,9 @@ OUTER = ("lm_head", "embed_out", "embed_tokens", "wte", "word_embeddings", "embe
 def refuse_unserved(lora: LoraConfig, parameters: Iterable[str]) -> None:
     """Raise for an adapter that vLLM would not serve, by what it cannot serve.
 
-    ``parameters`` are the full names of its weights: they say which modules it has, however they were chosen.
+    ``parameters`` are the full names of its weights: they say which modules it has, however they were chosen. Forms
+    that no engine takes are refused where an adapter is read (base_setup/adapter_forms.py). vLLM 0.32.0 scales layers
+    by ``rank_pattern`` and ``alpha_pattern`` as PEFT does; one that does not fails the proof of its first swap.
     """
     forms = {
         "DoRA (use_dora)": lora.use_dora,

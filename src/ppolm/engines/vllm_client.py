@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import re
+import threading
 import urllib.error
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -114,7 +115,7 @@ class VllmClient:
 
     def sample(self, model: str, job: Job) -> list[Sampled]:
         """The samples of a job."""
-        answer = self._complete(job.body(model))
+        answer = self._complete(job.body(model), job.over)
         try:
             return read_samples(job, answer, self.vocabulary)
         except GarbageError as error:
@@ -147,18 +148,24 @@ class VllmClient:
             return None
         return object()
 
-    def _complete(self, body: dict[str, Any]) -> Any:
+    def _complete(self, body: dict[str, Any], over: threading.Event | None = None) -> Any:
         try:
-            return _parsed(self._watched("/v1/completions", body))
+            return _parsed(self._watched("/v1/completions", body, over))
         except ServerFaultError as fault:
             if fault.status in (400, 422):  # all servers would say the same
                 raise self._error(f"refuses a request: it {fault}") from None
             raise
 
-    def _watched(self, path: str, body: dict[str, Any]) -> bytes:
-        """A call that computes: it may take as long as there is progress."""
+    def _watched(self, path: str, body: dict[str, Any], over: threading.Event | None = None) -> bytes:
+        """A call that computes: it may take as long as there is progress, and the answer is wanted."""
+
+        def look() -> None:
+            if over is not None and over.is_set():
+                raise ServerFaultError("was told that its answer is not wanted")  # by closing the connection
+            self.pulse.check()
+
         with self.pulse.request():
-            return self._call(path, body, self.timeout, self.pulse.check)
+            return self._call(path, body, self.timeout, look)
 
     def _call(
         self, path: str, body: dict[str, Any] | None, seconds: float, look: Callable[[], None] | None = None

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-import atexit
-import logging
+import math
+import threading
+import weakref
 from collections.abc import Sequence
-from contextlib import suppress
 
 import torch
 from torch import Tensor
 
 from ppolm.batches.sequences import TokenSequences
-from ppolm.engines.adapter_versions import AdapterVersions
+from ppolm.engines.adapter_versions import AdapterVersions, VersionFolder
 from ppolm.engines.served_adapter import largest_rank, refuse_unserved
 from ppolm.engines.swap_proof import probe_ids
-from ppolm.engines.vllm_client import ServerFaultError, VllmClient
-from ppolm.engines.vllm_messages import jobs_of
+from ppolm.engines.vllm_client import VllmClient
+from ppolm.engines.vllm_messages import Job, jobs_of
 from ppolm.engines.vllm_pool import Patience, VllmPool
+from ppolm.engines.vllm_rollout import VllmRollout
 from ppolm.engines.vllm_server import LogprobsMode, Probe, Version, VllmServer
 from ppolm.errors import EngineError
+from ppolm.messages import brief
 from ppolm.models import PolicyModel
 from ppolm.models.language_model import LanguageModel
 from ppolm.rollout.sampling import Sampled, Sampling
 
-log = logging.getLogger(__name__)
 SCORED_TOKENS = 4096
-"""Tokens per forward pass when we score the probe or responses."""
+"""Tokens per forward pass when we score the probe."""
 
 
 class VllmEngine:
@@ -42,8 +43,12 @@ class VllmEngine:
         timeout: float = 600.0,
         patience: Patience | None = None,
         ahead: bool = False,
+        ours: bool = False,
     ) -> None:
-        """``ahead``: whether the next rollout is sampled while one trains, which needs room for one more adapter."""
+        """``ahead``: whether the next rollout is sampled while one trains, which needs room for one more adapter.
+
+        ``ours``: whether ``folder`` is a default, which goes as well once it is empty.
+        """
         self.policy, self.ranks, setup = policy, policy.setup.ranks, policy.setup
         lora = policy.adapters.lora_config("policy")
         refuse_unserved(lora, policy.parameters())
@@ -54,38 +59,36 @@ class VllmEngine:
         self.pool: VllmPool  # of the first process alone, and so is this:
         self.versions: AdapterVersions
         self._version: Version | None = None
-        self._said = False
 
         def open_servers() -> None:
             waits = patience or Patience()
             clients = [VllmClient(url, self.vocabulary, timeout, waits.stalled, waits.look) for url in urls]
             servers = [VllmServer(client, probe, setup.name, 3 if ahead else 2) for client in clients]
             self.pool = VllmPool(servers, waits)
-            self.versions = AdapterVersions(policy, folder)
-            atexit.register(self.close)
+            self.versions = AdapterVersions(policy, folder, ours)
+            # If nobody closes it. What cleans up does not keep the models alive.
+            weakref.finalize(self, _clean_up, self.pool, self.versions.written)
 
         self.ranks.do_once(open_servers)
-        self.publish()  # a server that cannot be used is reported before anything else is done
+        try:
+            self.publish()  # a server that cannot be used is reported before anything else is done
+        except BaseException:
+            self.release()
+            raise
 
     def generate(self, prompts: Sequence[Sequence[int]], sampling: Sampling, uniforms: Tensor) -> list[Sampled]:
-        """One response per prompt, sampled from the policy as it is now; ``uniforms`` decide the seeds."""
+        """One response per prompt, sampled from the policy as it is now; ``uniforms`` decide the seeds.
+
+        Log-probabilities are NaN if the servers report others than the policy's: whoever needs them scores the
+        responses, and many do not.
+        """
         version = self.publish()
 
-        def ask() -> tuple[list[Sampled], bool]:
+        def ask() -> list[Sampled]:
             sampled = self.sample(version, prompts, sampling, uniforms)
-            fits = logprobs_fit(self.mode, sampling)
-            if not fits and not self._said:
-                self._said = True
-                log.warning(
-                    "The servers report %s log-probabilities, which are not those of the policy at temperature %g: "
-                    "they are recomputed here, and importance weights are all 1. docs/engines-vllm.md says when they "
-                    "fit.",
-                    *(self.mode, sampling.temperature),
-                )
-            return sampled, fits
+            return sampled if logprobs_fit(self.mode, sampling) else [_without_logprobs(one) for one in sampled]
 
-        sampled, fits = self.ranks.once(ask)
-        return sampled if fits else self._recomputed(prompts, sampled, sampling.temperature)
+        return self.ranks.once(ask)
 
     def publish(self) -> Version:
         """Bring the adapter to every server, if it has changed, and to those that have come back.
@@ -105,9 +108,17 @@ class VllmEngine:
         return Version(served[-1], self.versions.path(served[-1]), self.rank, ours, served[0])
 
     def sample(
-        self, version: Version, prompts: Sequence[Sequence[int]], sampling: Sampling, uniforms: Tensor
+        self,
+        version: Version,
+        prompts: Sequence[Sequence[int]],
+        sampling: Sampling,
+        uniforms: Tensor,
+        stop: threading.Event | None = None,
     ) -> list[Sampled]:
-        """One response per prompt from a published version, with the servers' log-probabilities. Uses no model."""
+        """One response per prompt from a published version, with the servers' log-probabilities. Uses no model.
+
+        Raises soon after ``stop`` is set.
+        """
         context = min(server.context for server in self.pool.servers if server.was_up)
         longest = max(map(len, prompts)) + sampling.max_new_tokens
         if longest > context:  # a server would cut the response short without a word
@@ -116,10 +127,18 @@ class VllmEngine:
                 f"Start them with --max-model-len {longest} or more, or lower max_new_tokens."
             )
         jobs = jobs_of(prompts, sampling, uniforms, self.policy.setup.tokenizer.eos_ids)
-        return [one for samples in self.pool.sample(version, jobs) for one in samples]
+        done = VllmRollout(self.pool, jobs, self._called).run(version, stop)
+        return [one for samples in done for one in samples]
+
+    def _called(self, job: Job) -> str:
+        """The prompt of a request, for messages."""
+        return brief(self.policy.setup.tokenizer.decode_prompt(job.prompt))
 
     def refuse_ahead(self, sampling: Sampling) -> None:
-        """Raise if the servers' log-probabilities are not ours: the weights that sampled could not be asked later."""
+        """Raise if the servers' log-probabilities are not ours: the weights that sampled could not be asked later.
+
+        Once is enough: a server that comes back and reports others is not used (``VllmPool.mode``).
+        """
         if not logprobs_fit(self.mode, sampling):
             raise EngineError(
                 f"async_rollouts needs log-probabilities of the sampled weights, and the servers report {self.mode} "
@@ -130,7 +149,8 @@ class VllmEngine:
     @property
     def mode(self) -> LogprobsMode:
         """Which log-probabilities the servers report."""
-        return self.pool.servers[0].mode if not self.pool.up else self.pool.up[0].mode
+        assert self.pool.mode is not None  # known since the first server was there
+        return self.pool.mode
 
     def metrics(self) -> dict[str, float]:
         """Servers in use, requests moved so far, and the worst mismatch of the last proofs; nothing elsewhere than in
@@ -144,14 +164,15 @@ class VllmEngine:
             "engine_mismatch": max((proof.mismatch for proof in proofs), default=0.0),
         }
 
-    def close(self) -> None:
-        """Unload what was loaded and delete the folder of versions."""
-        atexit.unregister(self.close)
-        for server in self.pool.servers:  # also those out of use: without its folder an adapter would be a trap
-            with suppress(ServerFaultError, EngineError):
-                for name in server.loaded:
-                    server.client.unload(name)
-        self.versions.remove()
+    def release(self) -> None:
+        """Unload what was loaded and delete the folder of versions. What is sampled afterwards begins anew.
+
+        To be called by all processes, which exchange nothing here: it may be called after an error of one of them.
+        """
+        self._version = None
+        if self.ranks.first:
+            _clean_up(self.pool, self.versions.written)
+            self.versions.forget()
 
     def _score(self, model: LanguageModel) -> Tensor:
         """Our log-probabilities of the probe."""
@@ -159,14 +180,14 @@ class VllmEngine:
         sequences = TokenSequences([ids[:1] for ids in texts], [ids[1:] for ids in texts])
         return model.logprobs(sequences, 1.0, SCORED_TOKENS).double()
 
-    def _recomputed(
-        self, prompts: Sequence[Sequence[int]], sampled: Sequence[Sampled], temperature: float
-    ) -> list[Sampled]:
-        contexts = [torch.tensor(list(prompt)) for prompt in prompts]
-        actions = [torch.tensor(one.token_ids) for one in sampled]
-        found = self.policy.logprobs(TokenSequences(contexts, actions), temperature, SCORED_TOKENS)
-        rows = found.split([len(one.token_ids) for one in sampled])
-        return [Sampled(one.token_ids, row.tolist(), one.ended) for one, row in zip(sampled, rows, strict=True)]
+
+def _clean_up(pool: VllmPool, written: VersionFolder) -> None:
+    pool.close()
+    written.remove()
+
+
+def _without_logprobs(one: Sampled) -> Sampled:
+    return Sampled(one.token_ids, [math.nan] * len(one.token_ids), one.ended)
 
 
 def logprobs_fit(mode: LogprobsMode, sampling: Sampling) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
@@ -32,6 +33,8 @@ class Job:
     sampling: Sampling
     seed: int
     eos_ids: tuple[int, ...]
+    over: threading.Event = field(default_factory=threading.Event, compare=False, repr=False)
+    """Set once nobody wants the answer any more."""
 
     @property
     def samples(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -21,7 +22,8 @@ LogprobsMode = Literal["raw", "processed"]
 """What a server's log-probabilities are: of the model's own softmax, or of what is sampled from after temperature,
 top-k and top-p."""
 UNSEEN = "has not been asked yet"
-MODES = {"raw": "raw_logprobs", "processed": "processed_logprobs"}
+RESTART = "Start it with --logprobs-mode"
+MODES: dict[LogprobsMode, str] = {"raw": "raw_logprobs", "processed": "processed_logprobs"}
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,8 @@ class VllmServer:
         self.was_up = False
         self.context = 0
         self.mode: LogprobsMode = "raw"
+        self.lives = 0
+        """How many times it was found, or found again: each time it may be another process."""
         self.faults = 0
         """Faults since its last success."""
         self.silences = 0
@@ -73,16 +77,35 @@ class VllmServer:
         """Its address."""
         return self.client.url
 
-    def take(self, version: Version) -> None:
-        """Serve this version: connect if it was down, load, prove, unload what is too old."""
+    @property
+    def is_wrong(self) -> bool:
+        """Whether it answered from another adapter than it was given."""
+        return self.proof is not None and self.proof.problem is not None
+
+    def take(self, versions: Sequence[Version], mode: LogprobsMode | None = None) -> None:
+        """Serve these versions: connect if it was down, load, prove, unload what is too old.
+
+        ``mode`` is what it must report, if that is settled. Several versions, the newest last, are in use if a rollout
+        from an earlier one is under way.
+        """
         if self.down is not None:
-            self._connect()
-        if version.name not in self.loaded:
-            self._swap(version)
+            self._connect(mode)
+        for version in versions:
+            if version.name not in self.loaded:
+                self._swap(version)
+        self.lives += self.down is not None
         self.down, self.was_up, self.faults, self.silences = None, True, 0, 0
-        for name in [one for one in self.loaded if one < version.oldest]:
+        oldest = min(version.oldest for version in versions)
+        for name in [one for one in self.loaded if one < oldest]:
             self.client.unload(name)
             self.loaded.remove(name)
+
+    def unload_all(self) -> None:
+        """Forget all versions, as far as it can still be told to."""
+        loaded, self.loaded = self.loaded, []
+        with suppress(ServerFaultError, EngineError):
+            for name in loaded:
+                self.client.unload(name)
 
     def _swap(self, version: Version) -> None:
         for _ in range(2):  # loading once more is cheap, and losing a server is not
@@ -97,7 +120,7 @@ class VllmServer:
             self.loaded.remove(version.name)
         raise StaleError(f"was given {version.name}, but {proof.problem}", gone=True)
 
-    def _connect(self) -> None:
+    def _connect(self, mode: LogprobsMode | None) -> None:
         """Check a server that is new, or that has come back and may be another process."""
         served = self.client.served()
         if self.client.pulse.stalled:  # do not wait as long as for one that works
@@ -126,6 +149,9 @@ class VllmServer:
                 *(self.url, self._proven.mismatch, self.model_name),
             )
         self.mode = self._find_mode(served.base)
+        if mode is not None and mode != self.mode:
+            found = f"reports {self.mode} log-probabilities, and this run has {mode} ones"
+            raise self._error(f"{found}. {RESTART} {MODES[mode]}")
         held = self.client.max_adapters()
         if held is not None and held < self.adapters_needed:
             raise self._error(
@@ -145,7 +171,7 @@ class VllmServer:
         if min(told) > -1e-6 > min(raw):
             return "processed"
         if max(abs(one - other) for one, other in zip(told, raw, strict=True)) > OTHER_MODEL:
-            raise self._error(f"reports no log-probabilities. Start it with --logprobs-mode {MODES['raw']}")
+            raise self._error(f"reports no log-probabilities. {RESTART} {MODES['raw']}")
         return "raw"
 
     def _other_model(self, found: str) -> EngineError:

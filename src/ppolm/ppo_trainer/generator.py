@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,8 @@ from ppolm.rollout.generator import Generator
 from ppolm.token_attribution.sa_pairs import SAPairs
 from ppolm.token_attribution.token_attribution import TokenAttributor
 from ppolm.training.importance_weight import importance_weights, within_sequence_cap
+
+log = logging.getLogger(__name__)
 
 
 class SequenceGenerator:
@@ -28,10 +31,18 @@ class SequenceGenerator:
     ) -> None:
         self.generator, self.attributor = generator, attributor
         self.importance_cap, self.sequence_cap = importance_cap, sequence_cap
+        self._said = False
 
     def generate_sequences(self, prompts: Sequence[Any]) -> tuple[SAPairs, list[GeneratedText]]:
         """State, action and both log-probabilities of every generated token, and the generated texts."""
         texts, logprobs = self.generator.generate(prompts)
+        if self.importance_cap is not None and not self._said and any(bool(one.isnan().any()) for one in logprobs):
+            self._said = True
+            log.warning(
+                "The servers report log-probabilities that are not those of the policy at this temperature, top_k and "
+                "top_p: they are recomputed here, and importance weights are all 1. docs/engines-vllm.md says when "
+                "they fit."
+            )
         return self._weighted(self.attributor.extract_pairs(texts, logprobs)), texts
 
     def _weighted(self, pairs: SAPairs) -> SAPairs:

@@ -24,7 +24,7 @@ from ppolm.components import (
 )
 from ppolm.config import PPOConfig
 from ppolm.data.prompts import Prompt, as_prompts
-from ppolm.engines.build_engine import check_engine
+from ppolm.engines.build_engine import check_engine, release_engine
 from ppolm.evaluation.evaluator import Evaluator
 from ppolm.experience_buffer import ExperienceBuffer
 from ppolm.ppo_trainer.default_components import DefaultComponents
@@ -194,5 +194,12 @@ class PPOTrainer:
         finished steps are saved.
         """
         epochs = self.config.num_epochs if num_epochs is None else num_epochs
-        with claim_run(self.config, resume, self.models.setup.ranks) as claim:
-            return TrainingRun(self, prompts, epochs, eval_prompts, resume, claim).run()
+        try:
+            with claim_run(self.config, resume, self.models.setup.ranks) as claim:
+                return TrainingRun(self, prompts, epochs, eval_prompts, resume, claim).run()
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Remove what sampling has put elsewhere, such as adapters in servers. It can be used again afterwards."""
+        release_engine(self.generator)

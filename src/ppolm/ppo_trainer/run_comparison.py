@@ -65,12 +65,16 @@ class RunComparison:
         """``machine`` holds device and precision settings that override the run's."""
         self.config = read_run_config(run)
         self.policy, self.value, state = policy_folders(run, which)
-        asked: dict[str, Any] = {**machine, **({"reward": list(reward), "reward_weights": []} if reward else {})}
+        asked: dict[str, Any] = {"reward": list(reward), "reward_weights": []} if reward else {}
         if judge:  # eval_every 0, which the run may have, does not go with a judge
             asked |= {"judge": judge, "eval_every": max(1, self.config.eval_every)}
-        self.trainer = PPOTrainer(self.config.changed(**asked))
+        self.trainer = PPOTrainer(self.config.overridden(**machine).changed(**asked))
         self.trainer.occasion.run = run.resolve().name
         load_scale_state(self.trainer, read_state(state))
+
+    def release(self) -> None:
+        """Remove what sampling has put elsewhere; it can be used again afterwards."""
+        self.trainer.release()
 
     def compare(
         self, prompts: Sequence[Prompt], greedy: Sequence[bool] = (False,), tick: Callable[[], object] = lambda: None

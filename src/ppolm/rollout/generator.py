@@ -37,6 +37,14 @@ class MeasuredEngine(Protocol):
         """Numbers by name."""
 
 
+@runtime_checkable
+class ReleasedEngine(Protocol):
+    """An engine that leaves something elsewhere while it is used."""
+
+    def release(self) -> None:
+        """Remove it. What is sampled afterwards begins anew."""
+
+
 class PromptLimits(Protocol):
     """How a prompt becomes tokens, and how many there may be. A base setup provides both."""
 
@@ -110,8 +118,17 @@ class Generator:
         return {"random": self.random.get_state()}
 
     def load_state_dict(self, state: State) -> None:
-        """Resume with the next random number."""
-        self.random.set_state(state["random"])
+        """Resume with the next random number.
+
+        Responses that another generator had sampled ahead are sampled afresh, with the numbers they were sampled with.
+        """
+        ahead = state.get("ahead")
+        self.random.set_state((ahead or state).get("random", state["random"]))
+
+    def release(self) -> None:
+        """Let the engine remove what it has put elsewhere; it can be used again afterwards."""
+        if isinstance(self.engine, ReleasedEngine):
+            self.engine.release()
 
     def encode(self, prompt: Prompt, number: int) -> list[int]:
         """Token ids of a prompt; raises if it is empty or leaves no room for the response."""

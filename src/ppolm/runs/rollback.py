@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from ppolm.components import Trainer
+from ppolm.state import Stateful, Undoable
 from ppolm.storage.state_files import copied
 
 
@@ -17,7 +20,7 @@ class Snapshot:
     def __init__(self, trainer: Trainer) -> None:
         models = trainer.models
         self._weights = [copied(model.parameters()) for model in (models.policy, models.value)]
-        self._states = {name: copied(part.state_dict()) for name, part in trainer.components().items()}
+        self._states = {name: _remembered(part) for name, part in trainer.components().items()}
         self._counts = (trainer.step, trainer.reward_failures)
 
     @torch.no_grad()
@@ -27,5 +30,12 @@ class Snapshot:
             for name, value in model.parameters().items():
                 value.copy_(weights[name])
         for name, part in trainer.components().items():
-            part.load_state_dict(self._states[name])
+            if isinstance(part, Undoable):
+                part.go_back(self._states[name])
+            else:
+                part.load_state_dict(self._states[name])
         trainer.step, trainer.reward_failures = self._counts
+
+
+def _remembered(part: Stateful) -> Any:
+    return part.remember() if isinstance(part, Undoable) else copied(part.state_dict())

@@ -188,6 +188,7 @@ class TrainingRun:
                 raise TrainingDivergedError(f"{error} {last} {advice}") from error
             except EngineError:
                 if self.saved != self._progress:
+                    self._give_up_rollout()
                     self._save_checkpoint()  # nothing that was trained is lost
                 raise
             except Stopped as stop:
@@ -215,6 +216,7 @@ class TrainingRun:
         if self._evaluation_is_due:  # the first one, or one skipped by an earlier stop
             self._evaluate(progress)
             if trainer.step and self._checkpoint_is_due:
+                self._wait_for_rollout()
                 self._save_checkpoint()
         while trainer.step < total and not self._stops:
             self.stopping.check(1)
@@ -222,12 +224,17 @@ class TrainingRun:
             if self._evaluation_is_due:
                 self._evaluate(progress)
             if self._checkpoint_is_due:
+                self._wait_for_rollout()
                 self._save_checkpoint()
 
     def _end_early(self, number: int) -> None:
         """Save the last finished step, write the report, and raise Stopped."""
         step, total = self.trainer.step, self.schedule.total_steps
         if self.saved != self._progress:
+            with suppress(Stopped):
+                self._wait_for_rollout()
+            self.stopping.settle()
+            self._give_up_rollout()
             self._save_checkpoint()
         results = self._results("interrupted")
         self._note_end("interrupted", verdict=results.verdict, reasons=results.reasons)
@@ -307,6 +314,19 @@ class TrainingRun:
         expect, after = getattr(self.trainer.generator, "expect", None), self.trainer.step + 1
         if expect is not None:
             expect(self.schedule.batch(after) if after < self.schedule.total_steps else None)
+
+    def _wait_for_rollout(self) -> None:
+        """Wait for responses that are sampled ahead, which a checkpoint contains. A stop at once does without them."""
+        wait = getattr(self.trainer.generator, "wait", None)
+        if wait is not None:
+            with self.stopping.interruptible(AT_ONCE):
+                wait()
+
+    def _give_up_rollout(self) -> None:
+        """Let the next run sample responses afresh that are not there yet."""
+        give_up = getattr(self.trainer.generator, "give_up", None)
+        if give_up is not None:
+            give_up()
 
     def _measure(self) -> Measurement:
         """An evaluation. The first signal interrupts it, since it changes no state and a resume repeats it."""

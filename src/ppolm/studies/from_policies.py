@@ -9,7 +9,7 @@ from itertools import combinations
 
 from ppolm.base_setup import AdapterSet, BaseModelSetup, new_lora_config
 from ppolm.data.prompts import Prompt
-from ppolm.engines.build_engine import build_engine
+from ppolm.engines.build_engine import build_engine, release_engine
 from ppolm.errors import ConfigError
 from ppolm.feedback.record import Source
 from ppolm.feedback.study import Ask, Item
@@ -69,9 +69,12 @@ def sample(
     engine = build_engine(config, PolicyModel(adapters))
     generator = Generator(engine, adapters.setup, Sampling.of(config), seed, samples)
     texts: list[str] = []
-    for start in range(0, len(prompts), PROMPTS_AT_ONCE):
-        texts += map(str, generator.generate(list(prompts[start : start + PROMPTS_AT_ONCE]))[0])
-        tick()
+    try:
+        for start in range(0, len(prompts), PROMPTS_AT_ONCE):
+            texts += map(str, generator.generate(list(prompts[start : start + PROMPTS_AT_ONCE]))[0])
+            tick()
+    finally:
+        release_engine(engine)
     return [texts[start : start + samples] for start in range(0, len(texts), samples)]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -61,7 +60,7 @@ def _find(name: str, reference: bool, flags: Sequence[str], machine: Mapping[str
     run = path.parent if path.name == "best" and not (path / "config.yaml").exists() else run_of(path)
     stored = read_run_config(run)
     ask_consent(run, stored, flags, "feedback study NAME --policy", rewards=False)
-    config = dataclasses.replace(stored, **machine)
+    config = stored.overridden(**machine)
     if reference:
         return Policy(REFERENCE, run, config, None, 0)
     if path.parent.name == "checkpoints":

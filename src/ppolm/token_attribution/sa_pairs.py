@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, overload
 
@@ -141,11 +141,14 @@ class SAPairs(Sequence[Mapping[str, Any]]):
 
     @staticmethod
     def concat(tables: Sequence[SAPairs]) -> SAPairs:
-        """One table from several; prompt numbers continue from one table to the next."""
+        """One table from several; prompt numbers continue from one table to the next.
+
+        Columns that only some tables have are those of ``UNSAID``, whose absence means something, or an error.
+        """
         if len(tables) == 1:
             return tables[0]
-        names = [name for name in tables[0].columns if all(name in table.columns for table in tables)]
-        columns = {name: torch.cat([table.columns[name] for table in tables]) for name in names}
+        tables = _with_all_columns(tables)
+        columns = {name: torch.cat([table.columns[name] for table in tables]) for name in tables[0].columns}
         shifts = torch.tensor([0, *[len(table.prompts) for table in tables[:-1]]]).cumsum(0)
         sizes = torch.tensor([len(table) for table in tables])
         columns["prompt_idx"] = columns["prompt_idx"] + torch.repeat_interleave(shifts, sizes)
@@ -163,6 +166,29 @@ class SAPairs(Sequence[Mapping[str, Any]]):
     def to_dicts(self) -> list[dict[str, Any]]:
         """Plain dicts, with the text of every state and action."""
         return [dict(row) for row in self]
+
+
+UNSAID: Mapping[str, Callable[[SAPairs], Tensor]] = {
+    # Responses of the policy itself need no weights; others may stand beside them after a change of the engine.
+    "importance_weight": lambda table: torch.ones(len(table)),
+}
+"""What a column would be in a table that does not have it."""
+
+
+def _with_all_columns(tables: Sequence[SAPairs]) -> list[SAPairs]:
+    """The same tables, each with every column that any of them has."""
+    names = dict.fromkeys(name for table in tables for name in table.columns)
+    unknown = [name for name in names if name not in UNSAID and any(name not in table.columns for table in tables)]
+    if unknown:
+        raise ValueError(
+            f"Only some of these tables have the column {unknown[0]!r}, so they cannot become one. Add it to all of "
+            "them, or to none."
+        )
+    missing = [[name for name in names if name not in table.columns] for table in tables]
+    return [
+        table.with_columns(**{name: UNSAID[name](table) for name in lacks}) if lacks else table
+        for table, lacks in zip(tables, missing, strict=True)
+    ]
 
 
 ADDED_BY = {

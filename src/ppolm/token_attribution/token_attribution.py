@@ -65,7 +65,8 @@ class TokenAttributor:
 
         Sampling runs token by token with a cache, scoring runs whole sequences: their rounding differs. Policy and
         reference are therefore scored in the same way over the same microbatches, so that equal models have a KL of
-        exactly 0, unless the sampler agreed in the last step, or ``recompute_logprobs`` says otherwise.
+        exactly 0, unless the sampler agreed in the last step, or ``recompute_logprobs`` says otherwise. A sampler that
+        does not know the policy's log-probabilities gives NaN; ``logprob_sampler`` is then the policy's.
         """
         if isinstance(text, GeneratedText):
             text, logprobs = [text], [torch.as_tensor(logprobs)]
@@ -78,8 +79,11 @@ class TokenAttributor:
         # The trunk's cache is valid for one table: the step's value model and updates reuse what scoring cached.
         # Cleared here, not in the loop over steps, so that a step gives the same numbers however it is called.
         self.policy.adapters.forget_states()
-        logprob_policy = pairs.columns["logprob_sampler"]
-        if self.recomputes:
+        logprob_policy = logprob_sampler = pairs.columns["logprob_sampler"]
+        unknown = logprob_sampler.isnan()
+        if self.recomputes or bool(unknown.any()):
             logprob_policy = self.policy.logprobs(sequences, self.temperature, self.token_budget)
+            logprob_sampler = torch.where(unknown, logprob_policy, logprob_sampler)
         logprob_ref = self.sft.logprobs(sequences, self.temperature, self.token_budget)
-        return pairs.with_columns(logprob_policy=logprob_policy, logprob_ref=logprob_ref)
+        found = {"logprob_sampler": logprob_sampler, "logprob_policy": logprob_policy, "logprob_ref": logprob_ref}
+        return pairs.with_columns(**found)
