@@ -92,6 +92,10 @@ class AheadGenerator(Generator):
         rows = [{"token_ids": one.token_ids, "logprobs": one.logprobs, "ended": one.ended} for one in sampled]
         return {**super().state_dict(), "ahead": {"prompts": self._rollout.prompts, "responses": rows}}
 
+    def compared_state(self) -> State:
+        """What must be the same on all processes, without a wait for the rollout: only the first one has that."""
+        return {**super().state_dict(), "ahead": None if self._rollout is None else self._rollout.prompts}
+
     def load_state_dict(self, state: State) -> None:
         """Resume with the next random number, and with the rollout that was sampled ahead."""
         super().load_state_dict(state)
