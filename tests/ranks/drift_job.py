@@ -84,7 +84,7 @@ def rewards(trainer: PPOTrainer) -> None:
     def other(*arguments: Any) -> list[Any]:
         return [score + 5.0 * (i % 2) for i, score in enumerate(given(*arguments))]
 
-    trainer.reward_computer.normalize_rewards = other  # type: ignore[method-assign]
+    trainer.reward_computer.normalize_rewards = other  # type: ignore[assignment, method-assign]
 
 
 def statistics(trainer: PPOTrainer) -> None:

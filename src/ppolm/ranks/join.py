@@ -133,8 +133,8 @@ def join_ranks() -> Ranks:
         raise
     except Exception as error:
         raise ProcessesError(
-            f"Process {rank} could not join the other {size - 1}: {reason(error)}. Can it reach "
-            f"{os.environ['MASTER_ADDR']}, port {os.environ['MASTER_PORT']}?"
+            f"Process {rank} could not join the other {size - 1}: {reason(error)} Were all of them started, or did one "
+            f"fail and say why? Can each reach {os.environ['MASTER_ADDR']}, port {os.environ['MASTER_PORT']}?"
         ) from error
 
     return Ranks(rank, size, local, notices, activity)

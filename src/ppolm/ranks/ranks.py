@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ppolm.errors import LostProcessError, PpolmError, ProcessesError
-from ppolm.messages import brief, reason
+from ppolm.messages import brief
 from ppolm.ranks.activity import Activity
 
 if TYPE_CHECKING:
@@ -155,9 +155,10 @@ class Ranks:
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:  # all that torch raises here
+            late = " It did not come within the time that an exchange may take." if "imed out" in str(error) else ""
             raise LostProcessError(
-                f"Process {self.rank} of {self.size} has lost the others in an exchange: one of them has ended and "
-                f"said why, or was killed. ({reason(error, 100)})"
+                f"Process {self.rank} of {self.size} has lost another one in an exchange: that has ended and said why, "
+                f"or was killed.{late}"
             ) from error
 
     def do_once(self, act: Callable[[], object]) -> None:
