@@ -28,6 +28,8 @@ COLLECTIVE_SECONDS = 1800.0
 JOIN_SECONDS = 300.0
 """How long the processes wait for each other at the start: all they have to do until then is to import torch."""
 LOOK_SECONDS = 5.0
+SHORTEST = 0.05
+"""Less than a millisecond would be taken for no limit at all, and waited for forever."""
 SAME_SECONDS = 3.0
 """How much later the first process may come to the same error."""
 
@@ -87,7 +89,7 @@ class StoreNotices:
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             try:
-                self.store.wait([name], timedelta(seconds=min(LOOK_SECONDS, left)))
+                self.store.wait([name], timedelta(seconds=max(SHORTEST, min(LOOK_SECONDS, left))))
                 return True
             except DistError as error:
                 if "timeout" not in str(error).lower():  # the store is gone, and with it the first process
