@@ -44,7 +44,7 @@ def test_a_run_without_a_name_has_one_folder_and_evaluates_the_same_in_two_proce
     numbers = [[one["reference"], one["policy"], *one["change"].values()] for one in found]
     assert same(*numbers)
     assert {key: found[0][key] for key in ("prompts", "responses")} == {"prompts": 6, "responses": 6}
-    code, output = run(2, "ppolm", "train", *TRAIN, "--output-dir", ".", "--run-name", str(folder), cwd=tmp_path)
+    code, output = run(2, "ppolm", "train", *TRAIN, "--run-name", folder.name, cwd=tmp_path)
     assert code != 0
     assert output.count("already holds a run") == output.count("error: Run folder") == 1, output
 
