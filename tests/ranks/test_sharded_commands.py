@@ -20,9 +20,10 @@ def ppolm(processes: int, folder: Path, *arguments: str) -> str:
 
 
 def test_a_run_resumes_sharded_or_not_on_any_number_of_processes_with_equal_evaluations(tmp_path: Path) -> None:
-    ppolm(1, tmp_path, "train", *TRAIN, "--max-steps", "4", "--run-name", "whole")
-    ppolm(2, tmp_path, "train", *TRAIN, "--max-steps", "2", "--run-name", "x", "--shard-base")
-    ppolm(1, tmp_path, "train", *TRAIN, "--max-steps", "2", "--run-name", "alone")
+    flags = [*TRAIN, "--min-delta", "0.001"]  # or rounding decides whether an equal reward is the best so far
+    ppolm(1, tmp_path, "train", *flags, "--max-steps", "4", "--run-name", "whole")
+    ppolm(2, tmp_path, "train", *flags, "--max-steps", "2", "--run-name", "x", "--shard-base")
+    ppolm(1, tmp_path, "train", *flags, "--max-steps", "2", "--run-name", "alone")
     shutil.copytree(tmp_path / "runs" / "x", tmp_path / "runs" / "no longer")
     for name, processes, shards in (
         ("x", 1, []),

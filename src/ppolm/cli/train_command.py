@@ -26,36 +26,43 @@ def main(argv: list[str]) -> None:
             "There are no prompts to train on. Give --prompts with a .jsonl, .csv, .parquet or .txt file, or a "
             "dataset name."
         )
-    from ppolm.ppo_trainer import PPOTrainer
-    from ppolm.runs.resume import run_of
-    from ppolm.runs.run_folder import read_run_config
-    from ppolm.runs.training_run import run_path
-    from ppolm.storage.code_consent import ask_consent
-    from ppolm.storage.refuse_changes import refuse_changes
-
     if arguments.estimate:
         print_estimate(config)
         return
-    ranks = join_ranks()
-    decisive = {**compared(config), "--resume": arguments.resume is not None}  # for what each process does next
-    ranks.agree_on(" in their settings", decisive)
-    if arguments.resume is None and config.run_name:  # fail before anything large is loaded
-        ranks.do_once(lambda: refuse_folder(run_path(config)))
-    elif arguments.resume is not None:
-        resumed = Path(arguments.resume)
-        run = run_of(resumed)
-        ranks.do_once(lambda: refuse_resume(resumed))
-        saved = read_run_config(run)
-        if config.dtype == "auto":
-            config = dataclasses.replace(config, dtype=saved.dtype)
-        refuse_changes(saved.to_dict(), config, run)
-        ranks.do_once(lambda: ask_consent(run, config, argv, "train --resume"))
+    from ppolm.ppo_trainer import PPOTrainer
+
+    config = checked(config, arguments.resume, argv)
     prompts, held_out = load_both(config)
     trainer = PPOTrainer(config)
     results = trainer.train(prompts, config.num_epochs, eval_prompts=held_out, resume=arguments.resume)
     print(results.summary())
     print(f"Try it:      ppolm generate --run {results.run_dir} --prompt '...'")
     print(see_it(results.run_dir))
+
+
+def checked(config: PPOConfig, resume: str | None, argv: list[str]) -> PPOConfig:
+    """The settings to train with, once it is known that the run can begin or go on: before anything large is loaded."""
+    from ppolm.runs.resume import run_of
+    from ppolm.runs.run_folder import read_run_config
+    from ppolm.runs.training_run import run_path
+    from ppolm.storage.code_consent import ask_consent
+    from ppolm.storage.refuse_changes import refuse_changes
+
+    ranks = join_ranks()
+    decisive = {**compared(config), "--resume": resume is not None}  # for what each process does next
+    ranks.agree_on(" in their settings", decisive)
+    if resume is None:
+        if config.run_name:
+            ranks.do_once(lambda: refuse_folder(run_path(config)))
+        return config
+    run = run_of(Path(resume))
+    ranks.do_once(lambda: refuse_resume(Path(resume)))
+    saved = read_run_config(run)
+    if config.dtype == "auto":
+        config = dataclasses.replace(config, dtype=saved.dtype)
+    refuse_changes(saved.to_dict(), config, run)
+    ranks.do_once(lambda: ask_consent(run, config, argv, "train --resume"))
+    return config
 
 
 def refuse_folder(path: Path) -> None:
