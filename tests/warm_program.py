@@ -19,6 +19,9 @@ def main(module: str, *arguments: str) -> None:
     sys.argv = [module, *arguments]
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except Exception as error:
+        sys.last_value = error  # Python notes so what ends a program, before ``atexit``
+        raise
     finally:
         atexit._run_exitfuncs()
         sys.stdout.flush()

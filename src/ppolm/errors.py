@@ -47,3 +47,7 @@ class ModelProcessError(PpolmError):
 
 class ProcessesError(PpolmError):
     """Processes of one job that cannot find each other, or have drifted apart."""
+
+
+class LostProcessError(ProcessesError):
+    """An exchange that failed, because another process of the job has gone."""

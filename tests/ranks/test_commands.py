@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,7 +41,12 @@ def test_a_run_without_a_name_has_one_folder_and_evaluates_the_same_in_two_proce
     assert (folder / "best" / "adapter_model.safetensors").is_file()
     assert (folder / "report" / "summary.md").is_file()
     found = [json.loads(_last_object(ppolm(n, tmp_path, "eval", str(folder), "--json"))) for n in (1, 2)]
-    assert found[0]["policy"] == pytest.approx(found[1]["policy"], rel=1e-4, abs=1e-4)
+    numbers = [[one["reference"], one["policy"], *one["change"].values()] for one in found]
+    assert same(*numbers)
+    assert {key: found[0][key] for key in ("prompts", "responses")} == {"prompts": 6, "responses": 6}
+    code, output = run(2, "ppolm", "train", *TRAIN, "--run-name", folder.name, cwd=tmp_path)
+    assert code != 0
+    assert output.count("already holds a run") == output.count("error: Run folder") == 1, output
 
 
 @pytest.mark.parametrize("command", ["sft", "reward"])
@@ -61,8 +67,40 @@ def test_supervised_training_is_the_same_in_two_processes(tmp_path: Path, comman
         about = json.loads((tmp_path / f"out-{processes}" / "training.json").read_text())
         found.append(about["validation"])
         assert not (tmp_path / f"out-{processes}" / "checkpoint").exists()
-    assert same(found[0], found[1])
+    for begun, resumed in ((2, 1), (1, 2)):
+        output = interrupted(begun, tmp_path, command, *flags, "--output", f"out-{begun}-{resumed}")
+        assert output.count(f"--resume out-{begun}-{resumed}") == 1, output
+        ppolm(resumed, tmp_path, command, "--resume", f"out-{begun}-{resumed}")
+        found.append(json.loads((tmp_path / f"out-{begun}-{resumed}" / "training.json").read_text())["validation"])
+    assert all(same(found[0], other) for other in found[1:])
     assert found[0][-1]["loss"] < found[0][0]["loss"]
+
+
+def interrupted(processes: int, folder: Path, *arguments: str) -> str:
+    code, output = run(processes, "tests.ranks.interrupted_job", *arguments, cwd=folder)
+    assert code != 0
+    assert "after update 3 of" in output, output
+    assert output.count("stopping all processes after this step") == (processes > 1), output
+    return output
+
+
+def test_readiness_is_the_same_in_two_processes(tmp_path: Path) -> None:
+    answers = ("The answer is good and true.", "It is what I have found so far.", "Yes.")
+    rows = [{"prompt": f"Question {i}?", "chosen": answers[i % 3], "rejected": f"No, not {i}."} for i in range(40)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    one, two = (
+        json.loads(_last_object(ppolm(n, tmp_path, "readiness", "embedded", "--data", "rows.jsonl", "--json")))
+        for n in (1, 2)
+    )
+    assert same([flat(one)], [flat(two)])
+
+
+def flat(value: Any, name: str = "") -> dict[str, Any]:
+    """What is in nested lists and mappings, by the way to it."""
+    if not isinstance(value, dict | list):
+        return {name: value}
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    return {key: one for step, item in items for key, one in flat(item, f"{name}/{step}").items()}
 
 
 def test_a_reward_function_is_asked_once_for_all_processes(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -47,19 +46,23 @@ GRADIENTS, WEIGHTS, METRICS = 2e-5, 1e-6, 1e-5
 """Largest differences: of a gradient relative to the largest one of its update; of a weight; of a metric, relative to
 itself or to 1."""
 
+UNEVEN = 1.25
+"""A process may read so many times its equal share of the tokens: rows are whole, and passes are padded."""
+
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What one process computes."""
-    return steps(tmp_path_factory.mktemp("alone"), 1, list(VARIANTS))
+    return steps(tmp_path_factory.mktemp("alone"), 1, list(VARIANTS))[0]
 
 
-def steps(folder: Path, processes: int, variants: list[str]) -> dict[str, Any]:
+def steps(folder: Path, processes: int, variants: list[str]) -> list[dict[str, Any]]:
+    """What each process has, by variant."""
     target = folder / f"{processes}.pt"
     code, output = run(processes, JOB, target, json.dumps({name: SETTINGS | VARIANTS[name] for name in variants}))
     assert code == 0, output
-    found: dict[str, Any] = torch.load(target)
-    assert {one["processes"] for one in found.values()} == {processes}
+    found: list[dict[str, Any]] = torch.load(target)
+    assert {one["processes"] for process in found for one in process.values()} == {len(found)} == {processes}
     return found
 
 
@@ -71,8 +74,14 @@ def test_several_processes_compute_what_one_does(
     tmp_path: Path, alone: dict[str, Any], processes: int, variants: list[str]
 ) -> None:
     """Also with fewer sequences than processes, where some have nothing to do."""
-    for name, together in steps(tmp_path, processes, variants).items():
+    first, *others = steps(tmp_path, processes, variants)
+    for name, together in first.items():
         compare(alone[name], together)
+        for other in others:
+            same_bits(together, other[name])
+    if processes == 2:  # with more of them the few rows of a minibatch cannot be dealt out evenly
+        shares = [process["plain"]["read"] / alone["plain"]["read"] for process in (first, *others)]
+        assert max(shares) < UNEVEN / processes, "each computes its part, and not all of it"
 
 
 def compare(alone: dict[str, Any], together: dict[str, Any]) -> None:
@@ -80,8 +89,7 @@ def compare(alone: dict[str, Any], together: dict[str, Any]) -> None:
         assert one["texts"] == other["texts"]
         assert one["rewards"] == pytest.approx(other["rewards"], abs=1e-5)
         for name, value in one["metrics"].items():
-            close = math.isclose(value, other["metrics"][name], rel_tol=METRICS, abs_tol=METRICS)
-            assert close or math.isnan(value), name
+            assert other["metrics"][name] == pytest.approx(value, rel=METRICS, abs=METRICS, nan_ok=True), name
         for name, column in one["columns"].items():
             assert torch.allclose(column.double(), other["columns"][name].double(), atol=1e-4), name
     assert len(alone["gradients"]) == len(together["gradients"]) > 0
@@ -91,10 +99,12 @@ def compare(alone: dict[str, Any], together: dict[str, Any]) -> None:
         assert float((value - together["weights"][name]).abs().max()) < WEIGHTS, name
 
 
-@pytest.mark.slow
-def test_a_process_that_drifts_is_noticed_in_the_same_step(tmp_path: Path) -> None:
-    target = tmp_path / "drifted.pt"
-    code, output = run(2, JOB, target, json.dumps({"plain": SETTINGS}), "drift")
-    assert code != 0
-    assert "have drifted apart: the checksum of the weights after step 2" in output
-    assert not target.exists()
+def same_bits(one: dict[str, Any], other: dict[str, Any]) -> None:
+    """Two processes of a job have the same table, metrics and weights, not nearly the same."""
+    for mine, theirs in zip(one["steps"], other["steps"], strict=True):
+        assert mine["texts"] == theirs["texts"]
+        assert mine["rewards"] == theirs["rewards"]
+        assert repr(mine["metrics"]) == repr(theirs["metrics"])
+        assert mine["columns"].keys() == theirs["columns"].keys()
+        assert all(torch.equal(column, theirs["columns"][name]) for name, column in mine["columns"].items())
+    assert all(torch.equal(value, other["weights"][name]) for name, value in one["weights"].items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -18,11 +19,19 @@ def ppolm(processes: int, folder: Path, *arguments: str) -> str:
     return output
 
 
-def test_a_sharded_run_resumes_on_one_process_with_equal_evaluations(tmp_path: Path) -> None:
-    ppolm(1, tmp_path, "train", *TRAIN, "--max-steps", "4", "--run-name", "whole")
-    ppolm(2, tmp_path, "train", *TRAIN, "--max-steps", "2", "--run-name", "x", "--shard-base")
-    ppolm(1, tmp_path, "train", "--resume", "runs/x", "--max-steps", "4")
-    assert same(metrics(tmp_path / "runs" / "whole"), metrics(tmp_path / "runs" / "x"))
+def test_a_run_resumes_sharded_or_not_on_any_number_of_processes_with_equal_evaluations(tmp_path: Path) -> None:
+    flags = [*TRAIN, "--min-delta", "0.001"]  # or rounding decides whether an equal reward is the best so far
+    ppolm(1, tmp_path, "train", *flags, "--max-steps", "4", "--run-name", "whole")
+    ppolm(2, tmp_path, "train", *flags, "--max-steps", "2", "--run-name", "x", "--shard-base")
+    ppolm(1, tmp_path, "train", *flags, "--max-steps", "2", "--run-name", "alone")
+    shutil.copytree(tmp_path / "runs" / "x", tmp_path / "runs" / "no longer")
+    for name, processes, shards in (
+        ("x", 1, []),
+        ("no longer", 2, ["--no-shard-base"]),
+        ("alone", 2, ["--shard-base"]),
+    ):
+        ppolm(processes, tmp_path, "train", "--resume", f"runs/{name}", "--max-steps", "4", *shards)
+        assert same(metrics(tmp_path / "runs" / "whole"), metrics(tmp_path / "runs" / name)), name
     policy = tmp_path / "runs" / "x" / "best" / "adapter_model.safetensors"
     assert policy.stat().st_size == (tmp_path / "runs" / "whole" / "best" / policy.name).stat().st_size
 

@@ -39,6 +39,7 @@ from ppolm.base_setup.tokenizer_setup import TokenizerSetup
 from ppolm.base_setup.trial_text import Trial, run_plain
 from ppolm.batches.sequences import Microbatch
 from ppolm.config import ModelSettings
+from ppolm.config.compared import compared
 from ppolm.embedded import model_path
 from ppolm.errors import ModelError
 from ppolm.kernels.attention import MASKED
@@ -66,6 +67,7 @@ class BaseModelSetup:
         self.name = config.anchored().model_name
         self.ranks = join_ranks()
         """The processes that share this job's passes."""
+        self.ranks.agree_on(" in their settings", compared(config))  # before they do different things
         self.device = resolve_device(config.device, self.ranks.local_rank)
         source = model_path(self.name)
         self.dtype = self._choose_dtype(config, source)

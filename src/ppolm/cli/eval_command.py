@@ -18,6 +18,7 @@ from ppolm.data.load_rows import load_prompts
 from ppolm.data.prompts import Prompt, preview
 from ppolm.errors import ConfigError
 from ppolm.ranks import join_ranks
+from ppolm.ranks.checksums import digest
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +54,7 @@ def main(argv: list[str]) -> None:
     join_ranks().do_once(lambda: ask_consent(run, read_run_config(run), argv, "eval"))
     runner = RunComparison(run, arguments.policy, arguments.reward, arguments.judge, arguments.given())
     prompts = prompts_to_use(run, runner.config, arguments.prompts)
+    join_ranks().agree("prompts", digest([prompt.key for prompt in prompts]))
     try:
         with tqdm(total=2, desc="measuring", unit="policy", disable=not sys.stderr.isatty()) as bar:
             (comparison,) = runner.compare(prompts, tick=bar.update)

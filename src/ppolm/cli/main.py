@@ -15,7 +15,7 @@ from ppolm.cli.followers import complain, quiet_unless_first
 from ppolm.cli.readers import outlive_readers
 from ppolm.errors import ConfigError, PpolmError
 from ppolm.messages import LONGEST_MESSAGE, brief, cut, printable, reason
-from ppolm.ranks.join import started_processes
+from ppolm.ranks.join import join_ranks, note_failure, own_number, started_processes
 from ppolm.ranks.ranks import TOLD
 from ppolm.storage.stop_signals import Insisting, Stopped, Stopping
 
@@ -46,11 +46,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit with its status."""
     argv = list(sys.argv[1:] if arguments is None else arguments)
     outlive_readers()
+    status = 1
     try:
         with quiet_unless_first():
             status = run(argv)
-    finally:  # here a closed pipe is handled; Python's own flush at exit would come too late
-        sys.stdout.flush()
+    finally:
+        if status:
+            note_failure()
+        sys.stdout.flush()  # here a closed pipe is handled; Python's own flush at exit would come too late
     sys.exit(status)
 
 
@@ -83,9 +86,9 @@ def run(argv: list[str]) -> int:
 def run_command(argv: list[str], signals: Stopping) -> int:
     """Run a known command; returns its exit status."""
     try:
-        if started_processes() > 1 and argv[0] not in SHARED:
-            raise ConfigError(f"ppolm {argv[0]} runs in one process. Start it without torchrun or accelerate launch.")
         prepare_output()
+        if started_processes() > 1:
+            join(argv[0])
         command: Callable[[list[str]], None] = import_module(f"ppolm.cli.{argv[0]}_command").main
         command(argv[1:])
     except BaseException as error:
@@ -93,6 +96,16 @@ def run_command(argv: list[str], signals: Stopping) -> int:
             return report_stop(argv[0], error, signals.number or signal.SIGINT)
         return report_error(error)
     return 0
+
+
+def join(command: str) -> None:
+    """Join the other processes before anything can go wrong on one of them, which the others would wait for."""
+    if command in SHARED:
+        join_ranks()
+        return
+    error = ConfigError(f"ppolm {command} runs in one process. Start it without torchrun or accelerate launch.")
+    setattr(error, TOLD, own_number() > 0)
+    raise error
 
 
 def report_error(error: BaseException) -> int:
@@ -107,8 +120,9 @@ def report_error(error: BaseException) -> int:
     if isinstance(error, OSError):  # a problem with a file, disk or address, not a bug
         what = f"{error.filename}: " if error.filename else ""
         return fail(f"{what}{error.strerror or reason(error)}. Check that it exists and that you may read or write it.")
-    if isinstance(error, MemoryError):
-        return fail("There is not enough memory. `ppolm train --estimate` says what a training takes.")
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # torch's, of a device
+        said = f" ({reason(error)})" if str(error) else ""
+        return fail(f"There is not enough memory{said}. `ppolm train --estimate` says what a training takes.")
     raise error
 
 

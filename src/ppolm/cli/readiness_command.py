@@ -14,6 +14,7 @@ from ppolm.config import ModelSettings
 from ppolm.data.load_rows import load_judgements
 from ppolm.errors import ConfigError
 from ppolm.ranks import join_ranks
+from ppolm.ranks.checksums import digest
 from ppolm.storage.atomic import explained
 from ppolm.storage.claim import claim_together
 from ppolm.storage.output_folder import claim_result
@@ -70,6 +71,7 @@ def measure(arguments: ReadinessArguments, output: Path | None) -> None:
     from ppolm.storage.prompt_record import read_trained_on
     from ppolm.supervised.load_reward import load_reward_model
 
+    join_ranks().agree("the judgements", digest([(row.prompt.key, row) for row in rows]))
     settings = ModelSettings(**arguments.given())
     model = load_reward_model(arguments.reward_model, arguments.model_name, settings)
     seen = read_trained_on(Path(reward_path(arguments.reward_model)))

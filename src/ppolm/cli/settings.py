@@ -19,6 +19,7 @@ import tyro
 from ppolm.cli.grouped_flags import grouped, put_together
 from ppolm.cli.recipe import read_given, recipe_note, train_recipe
 from ppolm.config import PPOConfig, SupervisedConfig
+from ppolm.config.compared import compared
 from ppolm.embedded import RECIPES
 from ppolm.errors import ConfigError
 from ppolm.messages import LONGEST_MESSAGE, cut, printable
@@ -145,8 +146,10 @@ def parse_supervised(kind: type[S], program: str, argv: Sequence[str]) -> tuple[
     file, resume = given.config, given.resume
     if resume is not None and file is not None:
         raise ConfigError("--resume keeps the settings that the training was started with. Leave --config out.")
-    if resume is not None:
-        settings = read_settings(kind, Path(resume))
+    ranks = join_ranks()
+    ranks.agree("--resume", resume is not None)
+    if resume is not None:  # by one process: reading may tidy up
+        settings = ranks.once(lambda: read_settings(kind, Path(resume)))
     elif file is None and given.model_name == EMBEDDED:
         settings = kind.from_yaml(RECIPES[program])
     else:
@@ -157,7 +160,7 @@ def parse_supervised(kind: type[S], program: str, argv: Sequence[str]) -> tuple[
         raise ConfigError("There is nothing to learn from. Give --data with a .jsonl, .csv or .parquet file.")
     if config.output is None:
         raise ConfigError("There is no output folder. Give --output with a new folder.")
-    ranks = join_ranks()
+    ranks.agree_on(" in their settings", compared(config))  # they decide what follows
     if resume is not None:
         from ppolm.storage.code_consent import ask_consent
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ppolm.cli.settings import parse_train, see_it
 from ppolm.config import PPOConfig
+from ppolm.config.compared import compared
 from ppolm.data.load_rows import load_prompts
 from ppolm.data.prompts import Prompt
 from ppolm.errors import ConfigError
@@ -25,35 +26,62 @@ def main(argv: list[str]) -> None:
             "There are no prompts to train on. Give --prompts with a .jsonl, .csv, .parquet or .txt file, or a "
             "dataset name."
         )
-    from ppolm.ppo_trainer import PPOTrainer
-    from ppolm.runs.resume import find_checkpoint, run_of
-    from ppolm.runs.run_folder import IN_USE, read_run_config, refuse_used_folder
-    from ppolm.runs.training_run import run_path
-    from ppolm.storage.claim import refuse_claimed
-    from ppolm.storage.code_consent import ask_consent
-    from ppolm.storage.refuse_changes import refuse_changes
-
     if arguments.estimate:
         print_estimate(config)
         return
-    if arguments.resume is None and config.run_name:  # fail before anything large is loaded
-        refuse_claimed(run_path(config), IN_USE)
-        refuse_used_folder(run_path(config))
-    elif arguments.resume is not None:
-        run = run_of(Path(arguments.resume))
-        refuse_claimed(run, IN_USE)
-        find_checkpoint(Path(arguments.resume))
-        saved = read_run_config(run)
-        if config.dtype == "auto":
-            config = dataclasses.replace(config, dtype=saved.dtype)
-        refuse_changes(saved.to_dict(), config, run)
-        join_ranks().do_once(lambda: ask_consent(run, config, argv, "train --resume"))
+    from ppolm.ppo_trainer import PPOTrainer
+
+    config = checked(config, arguments.resume, argv)
     prompts, held_out = load_both(config)
     trainer = PPOTrainer(config)
     results = trainer.train(prompts, config.num_epochs, eval_prompts=held_out, resume=arguments.resume)
     print(results.summary())
     print(f"Try it:      ppolm generate --run {results.run_dir} --prompt '...'")
     print(see_it(results.run_dir))
+
+
+def checked(config: PPOConfig, resume: str | None, argv: list[str]) -> PPOConfig:
+    """The settings to train with, once it is known that the run can begin or go on: before anything large is loaded."""
+    from ppolm.runs.resume import run_of
+    from ppolm.runs.run_folder import read_run_config
+    from ppolm.runs.training_run import run_path
+    from ppolm.storage.code_consent import ask_consent
+    from ppolm.storage.refuse_changes import refuse_changes
+
+    ranks = join_ranks()
+    decisive = {**compared(config), "--resume": resume is not None}  # for what each process does next
+    ranks.agree_on(" in their settings", decisive)
+    if resume is None:
+        if config.run_name:
+            ranks.do_once(lambda: refuse_folder(run_path(config)))
+        return config
+    run = run_of(Path(resume))
+    ranks.do_once(lambda: refuse_resume(Path(resume)))
+    saved = read_run_config(run)
+    if config.dtype == "auto":
+        config = dataclasses.replace(config, dtype=saved.dtype)
+    refuse_changes(saved.to_dict(), config, run)
+    ranks.do_once(lambda: ask_consent(run, config, argv, "train --resume"))
+    return config
+
+
+def refuse_folder(path: Path) -> None:
+    """Raise unless a new run can be begun in a folder."""
+    from ppolm.runs.run_folder import IN_USE, refuse_used_folder
+    from ppolm.storage.claim import refuse_claimed
+
+    refuse_claimed(path, IN_USE)
+    refuse_used_folder(path)
+
+
+def refuse_resume(path: Path) -> None:
+    """Raise unless there is a run to resume. Asked by one process: each would find the lock that another one tries."""
+    from ppolm.runs.resume import find_checkpoint, run_of
+    from ppolm.runs.run_folder import IN_USE
+    from ppolm.storage.claim import refuse_claimed
+
+    refuse_claimed(run_of(path), IN_USE)
+    find_checkpoint(path)
 
 
 def print_estimate(config: PPOConfig) -> None:

@@ -31,9 +31,9 @@ from ppolm.ppo_trainer.default_components import DefaultComponents
 from ppolm.ppo_trainer.generator import SequenceGenerator
 from ppolm.ppo_trainer.model_trainer import ModelTrainer
 from ppolm.ppo_trainer.reward_computer import RewardComputer
+from ppolm.ppo_trainer.step_facts import step_facts
 from ppolm.ppo_trainer.step_metrics import Stopwatch, step_metrics
 from ppolm.ppo_trainer.value_adder import ValueAdder
-from ppolm.ranks.ranks import checksum
 from ppolm.reward_kl import KLDivergence, RewardAdjuster
 from ppolm.reward_kl.kl_controller import KLController
 from ppolm.rewards.build import named_rewards
@@ -43,6 +43,7 @@ from ppolm.rollout.generator import Generator
 from ppolm.runs.results import TrainingResults
 from ppolm.runs.training_run import TrainingRun, claim_run
 from ppolm.state import Stateful
+from ppolm.token_attribution import SAPairs
 from ppolm.token_attribution.token_attribution import TokenAttributor
 from ppolm.training.mean_loss import MeanLoss
 
@@ -144,7 +145,7 @@ class PPOTrainer:
             warming_up = self.step < self.config.value_warmup_steps
             policy_loss = MeanLoss() if warming_up else self.model_trainer.train_policy_model(batch)
         self.step += 1
-        self._agree()
+        self._agree(sa_pairs, rewards)
         self.reward_failures += failed_scores(rewards)
         metrics = step_metrics(self, sa_pairs, rewards, policy_loss, value_loss) | clock.seconds
         self.kl.observe(metrics["kl"], sa_pairs.num_sequences)
@@ -158,11 +159,11 @@ class PPOTrainer:
             "metrics": metrics,
         }
 
-    def _agree(self) -> None:
+    def _agree(self, pairs: SAPairs, rewards: Sequence[Any]) -> None:
         """Of several processes: raise in the step in which they have drifted apart, not when it shows."""
-        if self.models.setup.ranks.shares:
-            trained = {**self.models.policy.parameters(), **self.models.value.parameters()}
-            self.models.setup.ranks.agree(f"the checksum of the weights after step {self.step}", checksum(trained))
+        ranks = self.models.setup.ranks
+        if ranks.shares:
+            ranks.agree_on(f" in step {self.step}", step_facts(self, pairs, rewards))
 
     def components(self) -> Mapping[str, Stateful]:
         """Every component by name: checkpoints save their states, and abandoning a step restores them."""

@@ -72,7 +72,7 @@ class RewardComputer:
     ) -> tuple[list[Score], int]:
         """The scores of one reward, and how many of them were replaced by ``default_reward``."""
         if getattr(reward, "shares_passes", False):
-            answers = scores_or_errors(reward, name, prompts, texts, columns)
+            answers = scores_or_errors(reward, name, prompts, texts, columns, caught=RewardError)
         else:
             answers = self.ranks.once(lambda: scores_or_errors(reward, name, prompts, texts, columns))
         errors = [answer for answer in answers if isinstance(answer, RewardError)]

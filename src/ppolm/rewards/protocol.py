@@ -53,14 +53,23 @@ class RewardCallError(RewardError):
 
 
 def scores_or_errors(
-    reward: Reward, name: str, prompts: Sequence[Any], responses: Sequence[str], columns: Mapping[str, Sequence[Any]]
+    reward: Reward,
+    name: str,
+    prompts: Sequence[Any],
+    responses: Sequence[str],
+    columns: Mapping[str, Sequence[Any]],
+    caught: type[Exception] = Exception,
 ) -> list[Score | RewardError]:
-    """A checked score for each response, or the error that explains why there is none. Never raises RewardError."""
+    """A checked score for each response, or the error that explains why there is none. Never raises RewardError.
+
+    Errors that are not ``caught`` go through: of a reward that all processes of a job compute together, only its own
+    errors are seen by all of them, and one that tried again alone would be in an exchange that the others are not in.
+    """
     try:
         return _checked(reward(prompts, responses, **columns), name, prompts, responses)
     except RewardCallError as error:
         return [RewardError(f"{error} First prompt of the call: {preview(prompts[0])}")] * len(prompts)
-    except Exception as error:  # a user's function may raise anything
+    except caught as error:  # a user's function may raise anything
         if len(prompts) == 1:
             said = f"{type(error).__name__}: {reason(error)}{_where(error)}"
             failed = RewardError(f"Reward {name} raised {said} for prompt {preview(prompts[0])}")
@@ -69,7 +78,7 @@ def scores_or_errors(
         # Retry one by one: the error can then name the prompt, and the other responses keep their scores.
         singles = ({key: values[i : i + 1] for key, values in columns.items()} for i in range(len(prompts)))
         return [
-            scores_or_errors(reward, name, prompts[i : i + 1], responses[i : i + 1], single)[0]
+            scores_or_errors(reward, name, prompts[i : i + 1], responses[i : i + 1], single, caught)[0]
             for i, single in enumerate(singles)
         ]
 

@@ -133,6 +133,10 @@ class AheadGenerator(Generator):
         ahead = {"prompts": self._rollout.prompts, "responses": rows, "random": self._rollout.random}
         return {**super().state_dict(), "ahead": ahead}
 
+    def compared_state(self) -> State:
+        """What must be the same on all processes, without a wait for the rollout: only the first one has that."""
+        return {**super().state_dict(), "ahead": None if self._rollout is None else self._rollout.prompts}
+
     def load_state_dict(self, state: State) -> None:
         """Resume with the next random number, and with the rollout that was sampled ahead."""
         self._forget()

@@ -12,6 +12,7 @@ from torch import Tensor
 from ppolm.data.prompts import Prompt, as_prompts
 from ppolm.errors import DataError
 from ppolm.ranks import Ranks
+from ppolm.ranks.checksums import digest
 from ppolm.ranks.deal import deal
 from ppolm.rollout.generated_text import GeneratedText
 from ppolm.rollout.sampling import Sampled, Sampling
@@ -101,7 +102,10 @@ class Generator:
         owners = deal([len(prompt) + longest for prompt in prompts], keys, self.ranks.size)
         own = [i for i, owner in enumerate(owners) if owner == self.ranks.rank]
         mine = self.engine.generate([prompts[i] for i in own], self.sampling, uniforms[own])  # also none at all
-        found = {i: one for part in self.ranks.gather(dict(zip(own, mine, strict=True))) for i, one in part.items()}
+        parts = self.ranks.gather((digest(keys), dict(zip(own, mine, strict=True))))
+        if any(asked != parts[0][0] for asked, _ in parts):  # with other prompts others are dealt out
+            self.ranks.agree("prompts to be sampled", digest(keys))
+        found = {i: one for _, part in parts for i, one in part.items()}
         return [found[i] for i in range(len(prompts))]
 
     def fork(self, seed: int, greedy: bool = False) -> Generator:

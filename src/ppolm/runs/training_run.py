@@ -13,6 +13,7 @@ from typing import Any
 
 from ppolm.components import Trainer
 from ppolm.config import PPOConfig
+from ppolm.config.compared import compared
 from ppolm.config.without_effect import defaults, without_idle
 from ppolm.embedded import reward_path
 from ppolm.errors import ConfigError, EngineError, RunFolderError, TrainingDivergedError
@@ -112,6 +113,7 @@ class TrainingRun:
             log.warning(doubt)
         self.schedule = plan_prompts(self.config, trainer.generator, prompts, num_epochs, eval_prompts)
         trainer.total_steps = self.schedule.total_steps
+        self._agree()
         make_evaluator = trainer.make_evaluator or Evaluator
         self.evaluator = make_evaluator(trainer, self.schedule.held_out) if self.schedule.held_out else None
         for rewards in (trainer.reward_computer, trainer.judge if self.evaluator else None):
@@ -124,6 +126,12 @@ class TrainingRun:
             self._create()
         else:
             self._resume(Path(resume))
+
+    def _agree(self) -> None:
+        """Of several processes: raise before the first step if they would not take the same ones."""
+        if self.ranks.shares:
+            prompts = {"prompts": self.schedule.fingerprint, "number of steps": self.schedule.total_steps}
+            self.ranks.agree_on(" before the first step", {**compared(self.config), **prompts})
 
     def _create(self) -> None:
         def write(folder: RunFolder) -> None:

@@ -24,6 +24,8 @@ AGAIN = 1.0
 SOON = 0.05
 """Seconds until a signal that was lost in a finaliser, which cannot propagate exceptions, is repeated."""
 ANNOUNCED = b"stopping after this step; press Ctrl-C again to stop now and discard it\n"
+ANNOUNCED_TO_ALL = b"stopping all processes after this step; torchrun kills those that run for another 30 s\n"
+"""Of several processes: none can leave a step that the others are in."""
 
 
 class Stopped(KeyboardInterrupt):
@@ -88,8 +90,11 @@ class Stopping:
         if self.count >= self._limit:
             raise Stopped(self.number)
         if self.count == 1 and not repeated:
-            with suppress(OSError):  # not print(), which is not reentrant
-                os.write(2, ANNOUNCED)
+            self._announce()
+
+    def _announce(self) -> None:
+        """Say that the signal was heard."""
+        _write(ANNOUNCED)
 
     def _overhear(self, unraisable: Any) -> None:
         """A signal that arrives in a finaliser is lost there: show no traceback, and send it again."""
@@ -145,6 +150,11 @@ class Agreeing(Stopping):
     def __init__(self, ranks: Ranks) -> None:
         super().__init__()
         self.ranks = ranks
+
+    def _announce(self) -> None:
+        """One process speaks for all. If another one alone has heard the signal, what was saved is said at the end."""
+        if self.ranks.first:
+            _write(ANNOUNCED_TO_ALL)
 
     def check(self, signals: int) -> None:
         """Raise on all processes if at least so many signals have reached one of them."""
@@ -220,6 +230,12 @@ class Insisting(Stopping):
                     return
                 if self._listens(number):
                     _knock(number)
+
+
+def _write(line: bytes) -> None:
+    """To standard error; not print(), which is not reentrant."""
+    with suppress(OSError):
+        os.write(2, line)
 
 
 def _knock(number: int) -> None:

@@ -22,11 +22,11 @@ from ppolm.batches.sequences import Microbatch
 from ppolm.config import SupervisedConfig
 from ppolm.errors import TrainingDivergedError
 from ppolm.models.base_model import BaseModel
-from ppolm.ranks.ranks import checksum
 from ppolm.storage.atomic import explained, recover_folder, write_into
 from ppolm.storage.output_folder import DONE
 from ppolm.storage.prompt_record import write_trained_on
 from ppolm.storage.stop_signals import AT_ONCE, Stopped, stopping_of
+from ppolm.supervised.agreement import agree_on_training, agree_on_update
 from ppolm.supervised.checkpoint import (
     load_checkpoint,
     load_precision,
@@ -141,6 +141,7 @@ class SupervisedTrainer(Generic[Row]):
         config, self.stopping = self.config, stopping_of(self.ranks)
         if checkpoint is not None:
             checkpoint.parent.mkdir(parents=True, exist_ok=True)
+        agree_on_training(self)
         with self.stopping, torch.random.fork_rng():
             torch.manual_seed(config.seed)  # dropout
             with self.stopping.interruptible(1):
@@ -179,7 +180,6 @@ class SupervisedTrainer(Generic[Row]):
 
     def _save_checkpoint(self, checkpoint: Path | None) -> None:
         if checkpoint is not None and self.saved != self._progress:
-            self.ranks.agree(f"the checksum of the weights at update {self.step}", checksum(self.model.parameters()))
             self.ranks.do_once(lambda: save_checkpoint(self, checkpoint))
             self.saved = self._progress
 
@@ -250,6 +250,7 @@ class SupervisedTrainer(Generic[Row]):
         finally:
             self.model.setup.causal_lm.eval()
         self.step += 1
+        agree_on_update(self, rows)
         return sum(self.updater.losses)
 
     def _polled(self, batches: Iterable[Any]) -> Iterator[Any]:
