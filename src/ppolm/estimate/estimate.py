@@ -62,23 +62,9 @@ class RunEstimate:
 
     def text(self, gflops: float) -> str:
         """The figures as text."""
-        config, shape, memory, work = self.config, self.shape, self.memory, self.work
-        below, again = memory.trunk > 0, "; blocks recomputed" if memory.recomputes else ""
-        stored = stored_text(shape, config, self.dtype)
-        copies = ", and a copy in engine mlx" if config.engine == "mlx" else ""
-        parts = [
-            ("program", memory.program, "Python, torch and libraries"),
-            ("base", memory.base, f"{shape.parameters / 1e6:,.1f} M parameters in {stored}{copies}"),
-            ("adapters", memory.adapters, f"{self.adapters} of {shape.adapter / 1e6:,.2f} M; gradients and moments"),
-            *([("trunk", memory.trunk, "states below the trained layers; trunk_mib")] if below else []),
-            ("and the largest of", None, ""),
-            ("  generation", memory.generation, "keys and values; rollout_tokens"),
-            ("  scoring", memory.scoring, f"microbatch_tokens{'' if self.device.type == 'cpu' else ', four times'}"),
-            ("  training", memory.training, f"microbatch_tokens, minibatch_size, trainable_layers{again}"),
-        ]
+        config, shape, work = self.config, self.shape, self.work
         here = "" if self.available is None else f" of {self.available / GIB:.1f} free"
         where = str(self.device) if self.processes == 1 else f"{self.device}, in each of {self.processes} processes"
-        sizes = [f"  {name:20}{'' if size is None else f'{size / GIB:8.2f}'}   {why}" for name, size, why in parts]
         seconds = self.total / self.processes / gflops / 1e9
         together = "" if self.processes == 1 else f" with {self.processes} processes as fast as this one alone"
         lines = [
@@ -86,8 +72,8 @@ class RunEstimate:
             f"{config.prompts_per_step} prompts of {self.lengths.mean:.0f} tokens (longest: {self.lengths.longest}); "
             f"{shape.trained_layers} of {shape.layers} layers trained.",
             "",
-            f"Memory at its peak on {where}, GiB: {memory.peak / GIB:.2f}{here}",
-            *(line.rstrip() for line in sizes),
+            f"Memory at its peak on {where}, GiB: {self.memory.peak / GIB:.2f}{here}",
+            *self._sizes(),
             *packed_note(shape, self.dtype),
             *self._how_it_fits(),
             "",
@@ -101,6 +87,25 @@ class RunEstimate:
             "single tokens stay well below that speed.",
         ]
         return "\n".join(lines)
+
+    def _sizes(self) -> list[str]:
+        """What memory is used for, a line for each."""
+        config, shape, memory = self.config, self.shape, self.memory
+        again = "; blocks recomputed" if memory.recomputes else ""
+        copies = ", and a copy in engine mlx" if config.engine == "mlx" else ""
+        stored = stored_text(shape, config, self.dtype)
+        parts = [
+            ("program", memory.program, "Python, torch and libraries"),
+            ("base", memory.base, f"{shape.parameters / 1e6:,.1f} M parameters in {stored}{copies}"),
+            ("adapters", memory.adapters, f"{self.adapters} of {shape.adapter / 1e6:,.2f} M; gradients and moments"),
+            *([("trunk", memory.trunk, "states below the trained layers; trunk_mib")] if memory.trunk > 0 else []),
+            ("and the largest of", None, ""),
+            ("  generation", memory.generation, "keys and values; rollout_tokens"),
+            ("  scoring", memory.scoring, f"microbatch_tokens{'' if self.device.type == 'cpu' else ', four times'}"),
+            ("  training", memory.training, f"microbatch_tokens, minibatch_size, trainable_layers{again}"),
+        ]
+        lines = (f"  {name:20}{'' if size is None else f'{size / GIB:8.2f}'}   {why}" for name, size, why in parts)
+        return [line.rstrip() for line in lines]
 
     def _how_it_fits(self) -> list[str]:
         """What is done or to be done to make it fit."""

@@ -43,7 +43,7 @@ def _sample_group(
     counts = torch.zeros(len(prompts), dtype=torch.long, device=setup.device)
     for step in range(sampling.max_new_tokens):
         output = setup.blocks(
-            padded,
+            padded=padded,
             input_ids=input_ids,
             attention_mask=mask,
             position_ids=positions,
