@@ -19,6 +19,7 @@ from ppolm.errors import ConfigError, RunFolderError
 from ppolm.ppo_trainer import PPOTrainer
 from ppolm.ranks import Ranks
 from ppolm.runs.training_run import claim_run
+from ppolm.storage.atomic import verify_folder, write_folder
 from ppolm.storage.claim import LOCK, Claim, claim_numbered, refuse_claimed
 from ppolm.storage.output_folder import SETTINGS, OutputFolder
 from tests.conftest import PROMPTS, spread
@@ -73,6 +74,40 @@ def test_runs_without_a_name_that_start_in_the_same_second_get_folders_of_their_
     assert [claim.folder.name[21:] for claim in claims] == ["", "-2", "-3"]
     for claim in claims:
         claim.release()
+
+
+@pytest.mark.parametrize("moment", ["stat", "unlink", "close"])
+def test_a_signal_while_a_claim_is_given_up_leaves_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Before or after the call that it comes in: what is done is not done again, and what is not done is."""
+    for after in (False, True):
+        folder = tmp_path / f"{moment}-{after}"
+        claim, real, heard = Claim(folder, "wait"), getattr(os, moment), list[int]()
+
+        def signalled(*given: Any, real: Any = real, after: bool = after, heard: list[int] = heard, **more: Any) -> Any:
+            found = real(*given, **more) if after or heard else None
+            if not heard:
+                heard.append(1)
+                raise KeyboardInterrupt
+            return found
+
+        with monkeypatch.context() as patched:
+            patched.setattr(os, moment, signalled)
+            with pytest.raises(KeyboardInterrupt):
+                claim.release()
+        assert heard
+        assert not folder.exists()
+        Claim(folder, "wait").release()
+
+
+def test_the_lock_of_a_program_that_was_killed_does_not_damage_its_result(tmp_path: Path) -> None:
+    def fill(folder: Path) -> None:
+        (folder / "weights").write_text("1")
+
+    write_folder(tmp_path / "result", fill)
+    (tmp_path / "result" / LOCK).write_text("killed")
+    verify_folder(tmp_path / "result")
 
 
 def test_a_folder_that_was_removed_or_replaced_is_no_longer_ours(tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ from safetensors import SafetensorError
 from ppolm.errors import RunFolderError
 
 MANIFEST = "manifest.json"
+LOCK = ".lock"
+"""Who writes into a folder. A program that is killed leaves it behind; it is no part of what was written."""
 LEFTOVER = re.compile(r"\.(?P<name>.+)\.\d+-[0-9a-f]{8}\.(?P<kind>tmp|old)")
 """Temporary names with process id and random number: being written (tmp), or being replaced (old)."""
 NOT_OURS = re.compile(r"\.DS_Store|\._.*|Thumbs\.db|desktop\.ini|\.nfs.*")
@@ -187,6 +189,6 @@ def _manifest(files: dict[str, list[object]]) -> bytes:
 
 
 def _files(folder: Path) -> set[str]:
-    """The files of a folder except its manifest, by relative path."""
+    """The files of a folder except its manifest and lock, by relative path."""
     found = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if not file.is_dir()}
-    return {name for name in found if name != MANIFEST and not NOT_OURS.fullmatch(name.rpartition("/")[2])}
+    return {name for name in found if name not in (MANIFEST, LOCK) and not NOT_OURS.fullmatch(name.rpartition("/")[2])}

@@ -19,10 +19,9 @@ from types import TracebackType
 
 from ppolm.errors import RunFolderError
 from ppolm.ranks import Ranks
+from ppolm.storage.atomic import LOCK
 
 log = logging.getLogger(__name__)
-LOCK = ".lock"
-"""The lock file in a claimed folder. Only the lock on it counts, not whether it exists."""
 TRIES = 20
 """Attempts to claim a folder, which may vanish in between when its owner ends and cleans up."""
 
@@ -38,6 +37,8 @@ class Claim:
         self.folder, self.advice = folder, advice
         self._made: list[Path] = []
         """Folders created for this claim, outermost first."""
+        self._was_mine = False
+        """Whether the folder was still this claim's when it was given up."""
         self._handle = self._take(new)
         # A forked child that outlives this process (such as a worker pool in a reward) must not hold the lock.
         if hasattr(os, "register_at_fork"):
@@ -104,18 +105,29 @@ class Claim:
         """Release the folder; folders that were created for the claim and are still empty are removed."""
         if self._handle < 0:
             return
-        mine, handle = self._is_mine(self._handle), self._handle
-        self._handle = -1
+        try:
+            self._give_up()
+        except KeyboardInterrupt:  # a signal: a lock that is left behind would outlive this process
+            self._give_up()
+            raise
+
+    def _give_up(self) -> None:
+        """Remove the lock and close it; begun again after a signal, it goes on where it was."""
         # Removed while locked, so as not to remove another process's new lock; Windows cannot remove an open file.
-        if sys.platform == "win32":
-            os.close(handle)
         with suppress(OSError):
+            mine = self._is_mine(self._handle)
+            self._was_mine = self._was_mine or mine
+            if sys.platform == "win32":
+                os.close(self._handle)
             if mine:
-                (self.folder / LOCK).unlink()
-                for folder in reversed(self._made):
-                    folder.rmdir()  # fails unless it is empty
-        if sys.platform != "win32":
-            os.close(handle)
+                os.unlink(self.folder / LOCK)
+        with suppress(OSError):
+            for folder in reversed(self._made if self._was_mine else []):
+                folder.rmdir()  # fails unless it is empty
+        with suppress(OSError):
+            if sys.platform != "win32":
+                os.close(self._handle)
+        self._handle = -1
 
     def __enter__(self) -> Claim:
         return self
