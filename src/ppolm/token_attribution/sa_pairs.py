@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ppolm.batches.sequences import TokenSequences
+from ppolm.token_attribution.columns import ADDED_BY
 from ppolm.token_attribution.extractor import action_text, state_text
 from ppolm.token_attribution.prompt_ids import PromptIds
 
@@ -163,19 +164,6 @@ class SAPairs(Sequence[Mapping[str, Any]]):
     def to_dicts(self) -> list[dict[str, Any]]:
         """Plain dicts, with the text of every state and action."""
         return [dict(row) for row in self]
-
-
-ADDED_BY = {
-    "logprob_ref": "generate_sequences",
-    "logprob_policy": "generate_sequences",
-    "kl": "add_kl_to_sa_pairs",
-    "reward": "adjust_rewards_with_kl",
-    "value": "add_values_to_sa_pairs",
-    "td_error": "compute_td_errors",
-    "advantage": "compute_gae_advantages",
-    "return": "compute_gae_advantages",
-    "reward_to_go": "add_reward_to_go",
-}
 
 
 class SAPair(Mapping[str, Any]):
