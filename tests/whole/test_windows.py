@@ -64,6 +64,9 @@ def test_a_module_of_unix_is_imported_only_where_it_is_used() -> None:
 def test_windows_flushes_only_files_that_are_open_for_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flushed = []
 
+    def fill(folder: Path) -> None:
+        folder.joinpath("a").write_text("a")
+
     def fsync(handle: int) -> None:
         if fcntl.fcntl(handle, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
             raise OSError(errno.EBADF, "Bad file descriptor")
@@ -71,9 +74,9 @@ def test_windows_flushes_only_files_that_are_open_for_writing(tmp_path: Path, mo
 
     monkeypatch.setattr(os, "fsync", fsync)
     with pytest.raises(OSError, match="Bad file descriptor"):
-        atomic.write_folder(tmp_path / "before", lambda folder: folder.joinpath("a").write_text("a"))
+        atomic.write_folder(tmp_path / "before", fill)
     monkeypatch.setattr(atomic, "WINDOWS", True)
-    atomic.write_folder(tmp_path / "run", lambda folder: folder.joinpath("a").write_text("a"))
+    atomic.write_folder(tmp_path / "run", fill)
     atomic.write_file(tmp_path / "b", lambda path: path.write_text("b"))
     atomic.verify_folder(tmp_path / "run")
     assert len(flushed) == 3, "a file, its manifest, and another file"
