@@ -72,7 +72,7 @@ class RunFacts:
         ended = utc_time(self.status.ended)
         if started is None:
             return ""
-        took = f", {_minutes((ended - started).total_seconds())}" if ended and ended >= started else ""
+        took = f", {minutes((ended - started).total_seconds())}" if ended and ended >= started else ""
         return f"{started:%Y-%m-%d %H:%M} UTC{took}"
 
     @property
@@ -91,7 +91,8 @@ class RunFacts:
     @property
     def changed_settings(self) -> dict[str, dict[str, Any]]:
         """Settings that are not the defaults."""
-        return differing_settings({"default": PPOConfig().to_dict(), "run": self.settings}) if self.settings else {}
+        usual = {name: value for name, value in PPOConfig().to_dict().items() if name in self.settings}
+        return differing_settings({"default": usual, "run": self.settings})
 
 
 def read_facts(name: str, path: Path) -> RunFacts:
@@ -136,11 +137,8 @@ def _sentences(texts: Sequence[str]) -> list[str]:
     return [visible(text, SENTENCE, keep="") for text in texts[:50]]
 
 
-def _minutes(seconds: float) -> str:
-    return (
-        f"{seconds:.0f} s"
-        if seconds < 120
-        else f"{seconds / 60:.0f} min"
-        if seconds < 7200
-        else f"{seconds / 3600:.1f} h"
-    )
+def minutes(seconds: float) -> str:
+    """90 s, 12 min, 3.5 h."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
