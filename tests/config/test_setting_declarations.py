@@ -110,7 +110,7 @@ def test_help_shows_every_flag_under_the_heading_of_its_group(
     _, *parts = re.split(r"^(?:╭─)? ((?:[\w ]+ )?options)[ ─╮]*$", capsys.readouterr().out, flags=re.MULTILINE)
     boxes = list(zip(parts[::2], parts[1::2], strict=True))  # drawn with borders if the output is UTF-8
     flags = {title: set(re.findall(r"^[│ ] (?:-h, )?--([a-z][a-z-]*)", box, re.MULTILINE)) for title, box in boxes}
-    own = {"help", "config", "resume"} | ({"estimate"} if command == "train" else set())
+    own = {"help", "config", "resume"} | ({"estimate", "preset"} if command == "train" else set())
     first = LEADING[COMMANDS[command].__name__]
     expected = {"options": own, "first options": {name.replace("_", "-") for name in first}}
     for name, one in settings_of(COMMANDS[command]).items():

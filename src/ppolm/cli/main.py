@@ -21,6 +21,7 @@ from ppolm.storage.stop_signals import Insisting, Stopped, Stopping
 
 COMMANDS = {
     "demo": "two minutes of PPO on the embedded tiny model, judged by a judge it was not trained on",
+    "init": "a commented YAML file for a run, after a few questions",
     "train": "PPO fine-tuning: prompts in, a run folder with the best adapter out",
     "sft": "supervised fine-tuning: prompts with completions in, an adapter out",
     "reward": "reward model: prompts with a chosen and a rejected answer in, a reward adapter out",
