@@ -69,11 +69,11 @@ def _added(kind: type[ModelSettings]) -> dict[Group, list[str]]:
 def _row(kind: type[ModelSettings], name: str) -> str:
     one = settings_of(kind)[name]
     accepts = allowed(get_type_hints(kind)[name], one.limits)
-    cells = (f"`{name}`", _shown(getattr(kind, name)), accepts, meanings(kind)[name], one.on_resume)
+    cells = (f"`{name}`", shown(getattr(kind, name)), accepts, meanings(kind)[name], one.on_resume)
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """A default as written in YAML, except None and empty lists."""
     if value is None or value == ():
         return "none"

@@ -13,7 +13,7 @@ import pytest
 from ppolm.cli.main import run as ppolm
 from ppolm.cli.settings import parse_train
 from ppolm.config import ModelSettings, PPOConfig, RewardConfig, SFTConfig
-from ppolm.config.groups import GROUPS, Group
+from ppolm.config.groups import GROUPS, LEADING, LEADS, Group
 from ppolm.config.limits import LARGEST, Limits
 from ppolm.config.setting import Setting, meanings, settings_of
 from ppolm.errors import ConfigError, RunFolderError
@@ -110,16 +110,24 @@ def test_help_shows_every_flag_under_the_heading_of_its_group(
     _, *parts = re.split(r"^(?:╭─)? ((?:[\w ]+ )?options)[ ─╮]*$", capsys.readouterr().out, flags=re.MULTILINE)
     boxes = list(zip(parts[::2], parts[1::2], strict=True))  # drawn with borders if the output is UTF-8
     flags = {title: set(re.findall(r"^[│ ] (?:-h, )?--([a-z][a-z-]*)", box, re.MULTILINE)) for title, box in boxes}
-    own = {"help", "config", "resume"} | ({"estimate"} if command == "train" else set())
-    expected = {"options": own}
+    own = {"help", "config", "resume"} | ({"estimate", "preset"} if command == "train" else set())
+    first = LEADING[COMMANDS[command].__name__]
+    expected = {"options": own, "first options": {name.replace("_", "-") for name in first}}
     for name, one in settings_of(COMMANDS[command]).items():
-        expected.setdefault(f"{one.group} options", set()).add(name.replace("_", "-"))
+        if name not in first:
+            expected.setdefault(f"{one.group} options", set()).add(name.replace("_", "-"))
     assert flags == expected
-    order = [f"{group} options" for group in GROUPS]
-    assert [title for title, _ in boxes] == ["options", *(title for title in order if title in expected)]
-    for group in {one.group for one in settings_of(COMMANDS[command]).values()}:
-        (box,) = (box for title, box in boxes if title == f"{group} options")
-        assert GROUPS[group] in " ".join(box.split())
+    order = ["options", "first options", *(f"{group} options" for group in GROUPS)]
+    assert [title for title, _ in boxes] == [title for title in order if title in expected]
+    about = {f"{group} options": text for group, text in GROUPS.items()} | {"first options": LEADS}
+    for title, box in boxes[1:]:
+        assert about[title] in " ".join(box.replace("│", " ").split())
+
+
+def test_ten_settings_of_ppo_lead_and_all_that_lead_exist() -> None:
+    assert len(LEADING["PPOConfig"]) == 10
+    for kind in COMMANDS.values():
+        assert set(LEADING[kind.__name__]) <= settings_of(kind).keys()
 
 
 def test_flags_of_all_groups_make_one_flat_configuration() -> None:

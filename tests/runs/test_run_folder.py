@@ -126,7 +126,7 @@ def test_observability_never_stops_training(make_config: MakeConfig, monkeypatch
 
     monkeypatch.setattr("ppolm.runs.run_folder.append_line", broken)
     monkeypatch.setattr("ppolm.runs.run_folder.to_parquet", broken)
-    monkeypatch.setattr("ppolm.runs.run_report._plot", broken)
+    monkeypatch.setattr("ppolm.runs.run_report.draw", broken)
     with caplog.at_level(logging.WARNING):
         results = PPOTrainer(make_config(), reward=spread).train(PROMPTS)
     assert results.steps == 2

@@ -16,10 +16,10 @@ import pytest
 
 from ppolm.cli.main import run as ppolm
 from ppolm.embedded import example_run_path
+from ppolm.runs.report_text import content_text, setting_text, visible
 from ppolm.studio.report_charts import MOST_POINTS, Series, chart_data
 from ppolm.studio.report_page import report_html
 from ppolm.studio.report_run import read_run
-from ppolm.studio.report_text import content_text, setting_text, visible
 from tests.made_runs import HOSTILE, evaluation_row, make_run, training_row
 from tests.studio.hostile_run import hostile_run
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from ppolm.studio.held_out_samples import HeldOutSamples
+from ppolm.runs.held_out_samples import HeldOutSamples
 from ppolm.studio.prompt_history import PromptHistory, key_of
 from ppolm.studio.response_view import response_view
 from ppolm.studio.step_overview import Filters, chosen, column_ranges, overview, page_rows, take_me_to

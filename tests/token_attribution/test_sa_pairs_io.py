@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,10 +11,15 @@ import pyarrow.parquet as parquet
 import pytest
 import torch
 
+from ppolm.advantage import GAEAdvantage, ReturnCalculator, TDError
+from ppolm.embedded import EXAMPLE_RUN
 from ppolm.errors import DataError
-from ppolm.reward_kl import add_kl_to_sa_pairs, adjust_rewards_with_kl
+from ppolm.ppo_trainer.generator import SequenceGenerator
+from ppolm.ppo_trainer.value_adder import ValueAdder
+from ppolm.reward_kl import KLDivergence, RewardAdjuster, add_kl_to_sa_pairs, adjust_rewards_with_kl
 from ppolm.rollout.sampling_base import Tokenizer
 from ppolm.token_attribution import SAPairs, from_dicts
+from ppolm.token_attribution.columns import ADDED_BY, MEANINGS
 from ppolm.token_attribution.sa_pairs_io import (
     from_arrow,
     from_pandas,
@@ -116,3 +122,26 @@ def test_damaged_or_missing_parquet_is_an_error_that_names_the_file(full: SAPair
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(DataError, match=r"table\.parquet is not a readable table"):
         from_parquet(path)
+
+
+# ---- what the columns mean -------------------------------------------------------------------------------------------
+
+
+def test_a_stored_table_says_what_each_of_its_columns_means() -> None:
+    for path in sorted((EXAMPLE_RUN / "table").iterdir()):
+        names = [name for name in parquet.read_schema(path).names if name not in MEANINGS]
+        assert not names, "columns without an entry in token_attribution/columns.py"
+
+
+def test_the_meanings_stand_in_the_file(full: SAPairs, tmp_path: Path) -> None:
+    to_parquet(full, tmp_path / "table.parquet")
+    schema = parquet.read_schema(tmp_path / "table.parquet")
+    assert json.loads(schema.metadata[b"ppolm"])["columns"]["kl"] == MEANINGS["kl"].text
+    assert schema.field("kl").metadata[b"description"].decode() == MEANINGS["kl"].text
+
+
+def test_the_method_that_adds_a_column_exists() -> None:
+    """The error for a missing column names it."""
+    stages = [SequenceGenerator, KLDivergence, RewardAdjuster, ValueAdder, TDError, GAEAdvantage, ReturnCalculator]
+    for column, method in ADDED_BY.items():
+        assert any(hasattr(stage, method) for stage in stages), column

@@ -95,7 +95,7 @@ def test_commands_of_the_readme_and_of_the_pages_run(
         shutil.copytree(ROOT / name, tmp_path / name)
     monkeypatch.chdir(tmp_path)
     commands = list(dict.fromkeys(command for page in PAGES for command in ppolm_commands(page)))
-    assert len(commands) == 19
+    assert len(commands) == 21
     for command in commands:
         words = shlex.split(command)[1:]
         if words[0] == "train" and "--config" in words:

@@ -12,25 +12,28 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import tyro
 
 from ppolm.config import ModelSettings
-from ppolm.config.groups import GROUPS, Group
+from ppolm.config.groups import GROUPS, LEADING, LEADS
 from ppolm.config.setting import meanings, settings_of
 from ppolm.config.without_effect import defaults, without_idle
 
 S = TypeVar("S", bound=ModelSettings)
 
 
+FIRST = "first"
+"""The heading of the settings that matter most."""
+
+
 def grouped(own: Any, settings: ModelSettings, about: str | None) -> Any:
     """The defaults for tyro: the command's ``own`` flags, then the settings. ``about`` is the help's description."""
     kind = type(settings)
-    types, texts, known = get_type_hints(kind), meanings(kind), settings_of(kind)
+    types, texts = get_type_hints(kind), meanings(kind)
     declared: list[tuple[str, Any]] = [("own", Annotated[type(own), tyro.conf.arg(name="")])]
     parts = []
-    for group in _groups(kind):
-        names = [name for name, one in known.items() if one.group == group]
+    for heading, about_it, names in headings(kind):
         helped = [(name, types[name], field(metadata={"help": texts.get(name, "")})) for name in names]
-        part = make_dataclass(_attribute(group), helped)  # without checks: those need all settings
-        heading = tyro.conf.arg(name=group, help=GROUPS[group])
-        declared.append((_attribute(group), Annotated[part, heading, tyro.conf.OmitArgPrefixes]))
+        part = make_dataclass(_attribute(heading), helped)  # without checks: those need all settings
+        shown = tyro.conf.arg(name=heading, help=about_it)
+        declared.append((_attribute(heading), Annotated[part, shown, tyro.conf.OmitArgPrefixes]))
         parts.append(part(*(getattr(settings, name) for name in names)))
     arguments = make_dataclass("Arguments", declared)
     arguments.__doc__ = about
@@ -51,16 +54,19 @@ def put_together(kind: type[S], arguments: Any, stored: S | None = None) -> S:
 def parsed_values(kind: type[ModelSettings], arguments: Any) -> dict[str, Any]:
     """The settings from the parsed groups, before they are checked."""
     values: dict[str, Any] = {}
-    for group in _groups(kind):
-        values |= vars(getattr(arguments, _attribute(group)))
+    for heading, _, _ in headings(kind):
+        values |= vars(getattr(arguments, _attribute(heading)))
     return values
 
 
-def _groups(kind: type[ModelSettings]) -> list[Group]:
-    """The groups that a configuration has settings in, in the order of ``GROUPS``."""
-    used = {one.group for one in settings_of(kind).values()}
-    return [group for group in GROUPS if group in used]
+def headings(kind: type[ModelSettings]) -> list[tuple[str, str, list[str]]]:
+    """Heading, what it is about, and settings: those that matter most, then the rest by group."""
+    known = settings_of(kind)
+    first = [name for name in LEADING.get(kind.__name__, ()) if name in known]
+    rest = {name: one.group for name, one in known.items() if name not in first}
+    groups = [(group, text, [name for name in rest if rest[name] == group]) for group, text in GROUPS.items()]
+    return [one for one in [(FIRST, LEADS, first), *groups] if one[2]]
 
 
-def _attribute(group: Group) -> str:
-    return group.replace(" ", "_")
+def _attribute(heading: str) -> str:
+    return heading.replace(" ", "_")

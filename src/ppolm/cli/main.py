@@ -21,6 +21,7 @@ from ppolm.storage.stop_signals import Insisting, Stopped, Stopping
 
 COMMANDS = {
     "demo": "two minutes of PPO on the embedded tiny model, judged by a judge it was not trained on",
+    "init": "a commented YAML file for a run, after a few questions",
     "train": "PPO fine-tuning: prompts in, a run folder with the best adapter out",
     "sft": "supervised fine-tuning: prompts with completions in, an adapter out",
     "reward": "reward model: prompts with a chosen and a rejected answer in, a reward adapter out",
@@ -30,6 +31,8 @@ COMMANDS = {
     "generate": "sample from a trained policy or a bare model",
     "feedback": "judgements of people: import, export, statistics, and judging at the terminal",
     "runs": "list runs with their state, reward, KL and verdict; or compare two or more of them",
+    "tokens": "tokens of a logged step with their contexts and all columns, sorted by any of them",
+    "explain": "where a token's advantage comes from, term by term, compared with the stored one",
     "report": "one HTML file with the charts, verdict, settings and token views of runs, to be mailed",
     "studio": "the pages in a browser: runs, every token, and judging",
     "examples": "copy the examples, configs and documents that come with ppolm into a folder",

@@ -23,6 +23,7 @@ class Given:
     model_name: str | None = None
     prompts: str | None = None
     eval_every: int | None = None
+    preset: str | None = None
 
     @property
     def own_prompts(self) -> bool:
@@ -36,9 +37,15 @@ def read_given(argv: Sequence[str]) -> Given:
     return tyro.cli(Given, args=words, return_unknown_args=True)[0]
 
 
+TASK = ("model_name", "reward", "judge", "prompts", "eval_prompts", "max_steps")
+"""Settings of the recipe that say what is trained on, not how: a preset leaves them."""
+
+
 def train_recipe(given: Given) -> PPOConfig:
     """The demo's settings for the embedded model, without those that do not fit the given flags."""
     settings = PPOConfig.from_yaml(RECIPES["ppolm train"])
+    if given.preset is not None:
+        settings = PPOConfig.from_preset(given.preset, **{name: getattr(settings, name) for name in TASK})
     if given.own_prompts:  # the recipe's evaluation posts and judge are for the embedded world only
         settings = settings.changed(prompts=None, eval_prompts=None, judge=None)
     if given.eval_every == 0:  # without evaluations the recipe's judge would have no effect

@@ -9,9 +9,9 @@ from typing import Any
 from ppolm.cli.text_table import Column, shown, table_lines
 from ppolm.messages import brief
 from ppolm.runs.metrics_tail import MetricsTail
+from ppolm.runs.run_figures import differing_settings, final_figures, gains
 from ppolm.runs.run_overview import METRICS, RunOverview, outcome, overview, read_settings
 from ppolm.studio.figure_rows import figure_rows
-from ppolm.studio.run_figures import differing_settings, final_figures, gains
 
 LONGEST = 48
 """Letters of a setting that a cell shows."""

@@ -20,6 +20,7 @@ from ppolm.cli.grouped_flags import grouped, put_together
 from ppolm.cli.recipe import read_given, recipe_note, train_recipe
 from ppolm.config import PPOConfig, SupervisedConfig
 from ppolm.config.compared import compared
+from ppolm.config.presets import preset_values
 from ppolm.embedded import RECIPES
 from ppolm.errors import ConfigError
 from ppolm.messages import LONGEST_MESSAGE, cut, printable
@@ -42,6 +43,9 @@ class TrainFlags:
     """YAML file with settings; `ppolm examples DIR` copies some. Paths in it are looked up beside it first."""
     resume: str | None = None
     """Run folder (its newest checkpoint) or checkpoint folder to continue from, bit for bit."""
+    preset: str | None = None
+    """Defaults for the settings that neither --config nor a flag names: lora-small, lora-large, demo or documents
+    (docs/presets.md has the reasons of each). None: documents."""
     estimate: bool = False
     """Print how much memory and how many operations the training would take, and exit."""
 
@@ -104,16 +108,19 @@ def parse_train(argv: Sequence[str]) -> TrainArguments:
     """Flags over YAML over defaults."""
     given = read_given(argv)
     by_recipe = given.config is None and given.resume is None and given.model_name == EMBEDDED
+    preset = {} if given.preset is None else preset_values(given.preset)
+    if given.preset is not None and given.resume is not None:
+        raise ConfigError("--resume keeps the settings that the run was started with. Leave --preset out.")
     if given.config is not None:
-        settings = PPOConfig.from_yaml(given.config)
+        settings = PPOConfig.from_yaml(given.config, under=preset)
     elif given.resume is not None:
         from ppolm.runs.resume import run_of
         from ppolm.runs.run_folder import read_run_config
 
         settings = read_run_config(run_of(Path(given.resume)))
     else:
-        settings = train_recipe(given) if by_recipe else PPOConfig()
-    default = grouped(TrainFlags(given.config, given.resume), settings, TrainFlags.__doc__)
+        settings = train_recipe(given) if by_recipe else PPOConfig.from_dict(preset)
+    default = grouped(TrainFlags(given.config, given.resume, given.preset), settings, TrainFlags.__doc__)
     flags = parse(type(default), "ppolm train", argv, default)
     settings = put_together(PPOConfig, flags, settings if given.resume is not None else None)
     note = recipe_note(given, settings) if by_recipe and given.own_prompts else ""

@@ -39,3 +39,22 @@ GROUPS: dict[Group, str] = {
     "run": "How long a training is, its seed, and what it writes where.",
     "machine": "Device, precision, memory, and the code that computes.",
 }
+
+LEADING = {
+    "PPOConfig": (
+        "model_name",
+        "prompts",
+        "reward",
+        "reward_model",
+        "max_new_tokens",
+        "learning_rate",
+        "kl_coef",
+        "batch_size",
+        "max_steps",
+        "run_name",
+    ),
+    "SFTConfig": ("model_name", "data", "output", "learning_rate", "num_epochs", "batch_size", "max_tokens"),
+    "RewardConfig": ("model_name", "data", "output", "learning_rate", "num_epochs", "batch_size", "sft_adapter"),
+}
+"""The settings that matter most, by configuration: ``--help`` begins with them, and the rest follows by group."""
+LEADS = "Those that matter most; everything else has a default that works."

@@ -94,12 +94,12 @@ class ModelSettings:
         return cls(**values)
 
     @classmethod
-    def from_yaml(cls: type[Settings], path: str | Path) -> Settings:
-        """Read a YAML file; settings it does not mention keep their defaults.
+    def from_yaml(cls: type[Settings], path: str | Path, under: Mapping[str, Any] | None = None) -> Settings:
+        """Read a YAML file; settings it does not mention are those of ``under``, or keep their defaults.
 
         Relative paths in it are resolved against its own folder first, then against the current folder.
         """
-        return cls.from_dict(anchored(read_yaml(path), Path(path).parent))
+        return cls.from_dict({**(under or {}), **anchored(read_yaml(path), Path(path).parent)})
 
     def anchored(self: Settings) -> Settings:
         """The same settings with every file and folder as an absolute path, for storing with a run."""

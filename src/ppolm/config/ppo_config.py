@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from ppolm.config.limits import LARGEST
 from ppolm.config.model_settings import ModelSettings
+from ppolm.config.presets import preset_values
 from ppolm.config.setting import setting
 from ppolm.config.validation import check_ppo
 from ppolm.config.without_effect import defaults, without_idle
@@ -229,6 +230,11 @@ class PPOConfig(ModelSettings):
     def from_stored(cls, values: Mapping[str, Any]) -> PPOConfig:
         """Build from settings that were not all chosen together: those without effect are reset, not refused."""
         return cls.from_dict(without_idle(values, defaults(cls)))
+
+    @classmethod
+    def from_preset(cls, name: str, **values: Any) -> PPOConfig:
+        """The settings of a preset (docs/presets.md), with others given beside or over them."""
+        return cls.from_dict(preset_values(name) | values)
 
     def changed(self, **values: Any) -> PPOConfig:
         """A copy with other values; settings that have no effect with them are reset to their defaults."""

@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ppolm.runs.report_text import setting_text
+from ppolm.runs.run_facts import RunFacts, minutes, read_facts
+from ppolm.runs.run_plots import PLOTS, draw
+from ppolm.runs.run_status import utc_now, utc_time
+from ppolm.runs.run_warnings import warnings_of
 from ppolm.storage.metrics_log import read_metrics
 
 if TYPE_CHECKING:
     from ppolm.runs.results import TrainingResults
 
 log = logging.getLogger(__name__)
-
-Rows = Sequence[dict[str, Any]]
-PLOTS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "reward": ("Reward per response", ("avg_reward",)),
-    "kl": ("KL to the reference, per response", ("kl",)),
-    "losses": ("Losses, per token", ("policy_loss", "value_loss")),
-    "entropy": ("Policy entropy, per token", ("entropy",)),
-    "value_accuracy": ("Value accuracy (explained variance)", ("value_accuracy",)),
-    "length": ("Response length, tokens", ("response_length",)),
-}
-JUDGE_TITLE = "Reward and judge on the held-out prompts"
-SUMMARY = (
-    *("avg_reward", "judge", "kl", "entropy", "value_accuracy", "response_length"),
-    *("repetition", "distinct_2", "rouge_l"),
-)
+SHOWN_SAMPLES = 3
+PHASES = "seconds/"
 
 
 def write_report(results: TrainingResults) -> None:
@@ -37,79 +28,105 @@ def write_report(results: TrainingResults) -> None:
         folder = run / "report"
         folder.mkdir(exist_ok=True)
         train, evaluations = read_metrics(run), read_metrics(run, "eval")
-        titles = {name: title for name, (title, _) in PLOTS.items()}
-        plots = [name for name in PLOTS if _plot(folder / f"{name}.png", *PLOTS[name], train, evaluations)]
-        if any("judge" in row for row in evaluations):
-            _plot_judge(folder / "judge.png", JUDGE_TITLE, evaluations)
-            titles["judge"] = JUDGE_TITLE
-            plots.insert(1, "judge")
-        pictures = [f"![{titles[name]}]({name}.png)" for name in plots]
-        (folder / "summary.md").write_text(_summary(results, train, evaluations, pictures), encoding="utf-8")
+        drawn = [plot for plot in PLOTS if draw(folder / f"{plot.name}.png", plot, train, evaluations)]
+        pictures = [f"![{plot.title}]({plot.name}.png)" for plot in drawn]
+        text = "\n".join(summary(results, read_facts(run.name, run), pictures))
+        (folder / "summary.md").write_text(text + "\n", encoding="utf-8")
     except Exception as error:
         log.warning("the report could not be written: %s", error)
 
 
-def _plot(path: Path, title: str, names: Sequence[str], train: Rows, evaluations: Rows) -> bool:
-    from matplotlib.figure import Figure  # no global state, no display
-    from matplotlib.ticker import MaxNLocator
-
-    figure = Figure(figsize=(7, 4 * len(names)), layout="constrained")
-    figure.suptitle(title)
-    drawn = 0
-    for axes, name in zip(figure.subplots(len(names), squeeze=False)[:, 0], names, strict=True):
-        for rows, label, style in ((train, "training", ".-"), (evaluations, "held-out", "o--")):
-            points = [(row["step"], row[name]) for row in rows if row.get(name) is not None]
-            if points:
-                axes.plot(*zip(*points, strict=True), style, label=label, markersize=4)
-                drawn += 1
-        axes.set_xlabel("PPO step")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.set_ylabel(name)
-        axes.grid(alpha=0.3)
-        if axes.lines:
-            axes.legend(frameon=False)
-    if not drawn:
-        return False
-    figure.savefig(path, dpi=120)
-    return True
+def summary(results: TrainingResults, facts: RunFacts, pictures: Sequence[str]) -> Iterator[str]:
+    """The lines of summary.md: warnings, verdict, figures, pictures, samples, settings, time."""
+    yield from (f"# {facts.name}", "")
+    for warning in (*results.doubts, *facts.alarms, *warnings_of(facts.train, facts.evaluations, facts.settings)):
+        yield from (f"> **Warning.** {warning}", "")
+    yield from (f"**Verdict: {results.verdict}** ({'; '.join(results.reasons)})", "")
+    yield from (f"{results.steps} PPO steps, {results.stopped}{_took(facts)}.", "")
+    yield from _figures(results, facts)
+    yield from (line for picture in pictures for line in (picture, ""))
+    yield from _samples(facts)
+    yield from _phases(facts)
+    yield from _settings(facts)
 
 
-def _plot_judge(path: Path, title: str, evaluations: Rows) -> None:
-    """Reward and judge in one plot, each on its own scale; error bars of the judge are two standard errors."""
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
-
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    figure.suptitle(title)
-    left = figure.subplots()
-    right = left.twinx()
-    steps = [row["step"] for row in evaluations]
-    errors = [2 * row["judge_std"] / row["num_responses"] ** 0.5 for row in evaluations]
-    left.plot(steps, [row["avg_reward"] for row in evaluations], "o--", color="tab:orange")
-    right.errorbar(steps, [row["judge"] for row in evaluations], errors, fmt="s-", color="tab:blue", capsize=3)
-    left.set_xlabel("PPO step")
-    left.xaxis.set_major_locator(MaxNLocator(integer=True))
-    left.set_ylabel("reward that is trained on", color="tab:orange")
-    right.set_ylabel("judge that is not", color="tab:blue")
-    left.grid(alpha=0.3)
-    figure.savefig(path, dpi=120)
+def _took(facts: RunFacts) -> str:
+    """When it was started, and how long it took."""
+    started = utc_time(facts.status.started) if facts.status else None
+    now = utc_time(facts.status.ended if facts.status and facts.status.ended else utc_now())
+    if started is None or now is None:
+        return ""
+    return f", started {started:%Y-%m-%d %H:%M} UTC, {minutes((now - started).total_seconds())} in all"
 
 
-def _summary(results: TrainingResults, train: Rows, evaluations: Rows, pictures: Sequence[str]) -> str:
-    lines = [f"# {results.run_dir.name}", "", f"**Verdict: {results.verdict}** ({'; '.join(results.reasons)})", ""]
-    lines += [f"{len(train)} PPO steps, {results.stopped}.", "", *(f"{doubt}\n" for doubt in results.doubts)]
-    if evaluations and results.performance:
-        best = next(row for row in evaluations if row["step"] == results.performance.best_step)
-        columns = [("first", evaluations[0]), ("best", best), ("last", evaluations[-1])]
-        heads = [f"{label} (step {row['step']:.0f})" for label, row in columns]
-        lines += [
-            f"Held-out prompts ({results.stands_on}):",
-            "",
-            f"| metric | {' | '.join(heads)} |",
-            "|---|" + "---:|" * len(heads),
-        ]
-        for name in SUMMARY:
-            if name in evaluations[0]:
-                lines.append(f"| {name} | " + " | ".join(f"{row[name]:.4g}" for _, row in columns) + " |")
-        lines.append("")
-    return "\n".join([*lines, *pictures]) + "\n"
+def _figures(results: TrainingResults, facts: RunFacts) -> Iterator[str]:
+    """First, best and last evaluation with intervals, and the change of reward and judge."""
+    figures = facts.figures
+    if not figures:
+        return
+    yield from (f"## On held-out prompts\n\n{results.stands_on}; in brackets 95 % intervals over prompts.", "")
+    first = next(one for row in figures for one in [row["first"]] if one is not None)
+    heads = {"first": f"first (step {first['step']:g})"}
+    for when in ("best", "last"):
+        found = next((row[when] for row in figures if row[when] is not None), None)
+        if found is not None:
+            heads[when] = f"{when} (step {found['step']:g})"
+    yield f"| | {' | '.join(heads.values())} |"
+    yield "|---|" + "---:|" * len(heads)
+    for row in figures:
+        yield f"| {row['label']} (`{row['name']}`) | {' | '.join(_figure(row[when]) for when in heads)} |"
+    yield ""
+    for name, gain in facts.gains.items():
+        yield f"Change of the {name}, prompt by prompt: {gain['mean']:+.3g} [{gain['low']:+.3g}, {gain['high']:+.3g}]."
+    yield ""
+
+
+def _figure(one: dict[str, float] | None) -> str:
+    if one is None:
+        return "–"
+    interval = f" [{one['low']:.3g}, {one['high']:.3g}]" if "low" in one else ""
+    return f"{one['value']:.4g}{interval}"
+
+
+def _samples(facts: RunFacts) -> Iterator[str]:
+    """The first held-out prompts, not chosen ones, with their responses before and after."""
+    if not facts.samples:
+        return
+    yield from ("## Samples: the first held-out prompts", "")
+    for sample in facts.samples[:SHOWN_SAMPLES]:
+        yield from _block(sample["prompt"])
+        for answer in sample["answers"]:
+            reward = "" if answer["reward"] is None else f", reward {answer['reward']:.3g}"
+            yield from (f"Step {answer['step']}{reward}:", "", *_block(answer["response"]))
+
+
+def _block(text: str) -> Iterator[str]:
+    """Text as it is, whatever it contains: a fence that is longer than any in it."""
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    yield from (fence + "text", text, fence, "")
+
+
+def _phases(facts: RunFacts) -> Iterator[str]:
+    """Where the time of the steps went."""
+    sums: dict[str, float] = {}
+    for row in facts.train:
+        for name, value in row.items():
+            if name.startswith(PHASES) and isinstance(value, (int, float)):
+                sums[name.removeprefix(PHASES)] = sums.get(name.removeprefix(PHASES), 0.0) + value
+    total = sum(sums.values())
+    if total > 0:
+        parts = ", ".join(f"{name} {value / total:.0%}" for name, value in sums.items())
+        yield from ("## Time", "", f"{minutes(total)} in {len(facts.train)} PPO steps: {parts}.", "")
+
+
+def _settings(facts: RunFacts) -> Iterator[str]:
+    """What was set; everything else has its default."""
+    changed: dict[str, dict[str, Any]] = facts.changed_settings
+    if changed:
+        yield from ("## Settings that are not the defaults", "", "| setting | here | default |", "|---|---|---|")
+        for name, values in changed.items():
+            cells = (setting_text(values[where]).replace("|", "\\|") for where in ("run", "default"))
+            yield f"| `{name}` | {' | '.join(cells)} |"
+        yield ""

@@ -19,6 +19,7 @@ from ppolm.errors import RunFolderError
 MANIFEST = "manifest.json"
 LOCK = ".lock"
 """Who writes into a folder. A program that is killed leaves it behind; it is no part of what was written."""
+WINDOWS = os.name == "nt"
 LEFTOVER = re.compile(r"\.(?P<name>.+)\.\d+-[0-9a-f]{8}\.(?P<kind>tmp|old)")
 """Temporary names with process id and random number: being written (tmp), or being replaced (old)."""
 NOT_OURS = re.compile(r"\.DS_Store|\._.*|Thumbs\.db|desktop\.ini|\.nfs.*")
@@ -147,9 +148,9 @@ def describe(file: Path) -> list[object]:
 
 def sync(path: Path) -> None:
     """Flush a file or folder from the cache to disk."""
-    if path.is_dir() and os.name == "nt":
-        return  # Windows cannot open folders for this
-    handle = os.open(path, os.O_RDONLY)
+    if path.is_dir() and WINDOWS:
+        return  # it cannot open folders for this
+    handle = os.open(path, os.O_RDWR if WINDOWS else os.O_RDONLY)  # there, only what is open for writing is flushed
     try:
         os.fsync(handle)
     finally:

@@ -10,8 +10,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.routing import Route
 
+from ppolm.runs.held_out_samples import HeldOutSamples
 from ppolm.studio.answers import NotFoundError, part, reads, whole
-from ppolm.studio.held_out_samples import HeldOutSamples
 from ppolm.studio.studio import Studio
 
 LARGEST_PAGE = 200

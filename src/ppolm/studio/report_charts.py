@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ppolm.runs.metrics_tail import Row
+from ppolm.runs.report_text import visible
 from ppolm.runs.run_overview import number
-from ppolm.studio.report_text import visible
 
 MOST_POINTS = 2000
 """Steps of a line; of a longer run some are left out, evenly."""

@@ -20,14 +20,14 @@ from markupsafe import Markup
 
 from ppolm import __version__
 from ppolm.errors import ConfigError
+from ppolm.runs.report_text import NAME, number_text, setting_text, visible
+from ppolm.runs.run_figures import differing_settings
 from ppolm.storage.atomic import write_file
 from ppolm.studio.figure_rows import figure_cell, figure_rows, gain_cell
 from ppolm.studio.plotly_file import plotly_script
 from ppolm.studio.report_charts import chart_data
 from ppolm.studio.report_run import ReportRun
-from ppolm.studio.report_text import NAME, number_text, setting_text, visible
 from ppolm.studio.report_tokens import COLOURED
-from ppolm.studio.run_figures import differing_settings
 
 FOLDER = Path(__file__).parent
 MARK = "<!-- ppolm report -->"

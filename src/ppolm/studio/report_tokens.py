@@ -8,7 +8,7 @@ from typing import Any
 
 from ppolm.errors import RunFolderError
 from ppolm.messages import reason
-from ppolm.studio.report_text import PROMPT, visible
+from ppolm.runs.report_text import PROMPT, visible
 from ppolm.studio.response_view import response_view
 from ppolm.studio.step_overview import column_ranges, overview, take_me_to
 from ppolm.studio.step_table import StepTable

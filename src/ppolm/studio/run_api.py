@@ -15,10 +15,10 @@ from ppolm.errors import FeedbackError
 from ppolm.feedback.connection import store_url
 from ppolm.feedback.transactions import shown
 from ppolm.runs.metrics_tail import Row
+from ppolm.runs.run_figures import differing_settings, final_figures, gains
 from ppolm.runs.run_overview import RECENT, read_settings, seconds_left
 from ppolm.runs.run_status import read_status
 from ppolm.studio.answers import BadRequestError, reads, whole
-from ppolm.studio.run_figures import differing_settings, final_figures, gains
 from ppolm.studio.studio import Studio
 
 MOST_COMPARED = 8

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from ppolm.errors import DataError
 from ppolm.rollout.generated_text import GeneratedText
-from ppolm.token_attribution.sa_pairs import ADDED_BY, SAPairs
+from ppolm.token_attribution.columns import ADDED_BY
+from ppolm.token_attribution.sa_pairs import SAPairs
 
 INTEGER = ("prompt_idx", "step", "action_id")
 

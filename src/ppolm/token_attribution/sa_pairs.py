@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ppolm.batches.sequences import TokenSequences
+from ppolm.token_attribution.columns import ADDED_BY
 from ppolm.token_attribution.extractor import action_text, state_text
 from ppolm.token_attribution.prompt_ids import PromptIds
 
@@ -189,19 +190,6 @@ def _with_all_columns(tables: Sequence[SAPairs]) -> list[SAPairs]:
         table.with_columns(**{name: UNSAID[name](table) for name in lacks}) if lacks else table
         for table, lacks in zip(tables, missing, strict=True)
     ]
-
-
-ADDED_BY = {
-    "logprob_ref": "generate_sequences",
-    "logprob_policy": "generate_sequences",
-    "kl": "add_kl_to_sa_pairs",
-    "reward": "adjust_rewards_with_kl",
-    "value": "add_values_to_sa_pairs",
-    "td_error": "compute_td_errors",
-    "advantage": "compute_gae_advantages",
-    "return": "compute_gae_advantages",
-    "reward_to_go": "add_reward_to_go",
-}
 
 
 class SAPair(Mapping[str, Any]):

@@ -12,6 +12,7 @@ import torch
 
 from ppolm.errors import DataError
 from ppolm.names import TABLE_META
+from ppolm.token_attribution.columns import MEANINGS
 from ppolm.token_attribution.extractor import action_texts
 from ppolm.token_attribution.sa_pair_builder import INTEGER
 from ppolm.token_attribution.sa_pairs import SAPairs
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
 
 
 def to_arrow(pairs: SAPairs, **notes: Any) -> pa.Table:
-    """One row per token: ``sequence``, all numbers, ``action`` and ``prompt`` as text. Metadata: ids, ``notes``."""
+    """One row per token: ``sequence``, all numbers, ``action`` and ``prompt`` as text.
+
+    Metadata: ids, ``notes``, and what each column means (of a field, too, as ``description``).
+    """
     sequence = torch.repeat_interleave(torch.arange(pairs.num_sequences), pairs.lengths)
     columns: dict[str, Any] = {"sequence": sequence.numpy()}
     columns |= {name: values.numpy() for name, values in pairs.columns.items()} | dict(pairs.literal)
@@ -35,7 +39,16 @@ def to_arrow(pairs: SAPairs, **notes: Any) -> pa.Table:
         owners = pa.array(pairs.columns["prompt_idx"].numpy(), type=pa.int32())
         columns["prompt"] = pa.DictionaryArray.from_arrays(owners, pa.array(texts))
     meta = {"prompt_ids": prompts, "prompt_texts": texts, "ended": pairs.ended.tolist(), "notes": notes}
-    return pa.table(columns).replace_schema_metadata({TABLE_META: json.dumps(meta)})
+    meta["columns"] = {name: MEANINGS[name].text for name in columns if name in MEANINGS}
+    table = pa.table(columns)
+    described = pa.schema([_described(field) for field in table.schema], metadata={TABLE_META: json.dumps(meta)})
+    return table.cast(described)
+
+
+def _described(field: pa.Field) -> pa.Field:
+    """A column with its meaning, which Arrow keeps beside its type."""
+    meaning = MEANINGS.get(field.name)
+    return field if meaning is None else field.with_metadata({"description": meaning.text})
 
 
 def from_arrow(table: pa.Table, tokenizer: Tokenizer | None = None) -> SAPairs:

@@ -1,0 +1,144 @@
+"""What a report says of one run, read from its folder; whatever is missing or damaged is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ppolm.config import PPOConfig
+from ppolm.runs.held_out_samples import HeldOutSamples
+from ppolm.runs.metrics_tail import MetricsTail, Row
+from ppolm.runs.report_text import NAME, RESPONSE, SENTENCE, content_text, visible
+from ppolm.runs.run_figures import differing_settings, final_figures, gains
+from ppolm.runs.run_overview import METRICS, RunOverview, number, outcome, overview, read_settings
+from ppolm.runs.run_status import RunStatus, read_status, utc_time
+
+ALARMS = ("collapsed", "over-optimised", "suspect")
+"""What an evaluation may find that is an alarm."""
+COUNTED = {
+    "skipped_updates": "updates were skipped: their loss or gradient was not finite",
+    "reward_failures": "scores failed and were replaced by default_reward",
+}
+SAMPLES = 6
+GOOD, BAD = ("improved",), ("collapsed", "over-optimised", "suspect")
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """A run as a report shows it."""
+
+    name: str
+    glance: RunOverview
+    status: RunStatus | None
+    settings: dict[str, Any]
+    train: Sequence[Row]
+    evaluations: Sequence[Row]
+    samples: list[dict[str, Any]]
+
+    @property
+    def figures(self) -> list[dict[str, Any]]:
+        """First, best and last evaluation."""
+        return final_figures(self.evaluations, self.glance.best_step)
+
+    @property
+    def gains(self) -> dict[str, dict[str, float]]:
+        """Change of reward and judge, with intervals."""
+        return gains(self.evaluations, self.glance.best_step)
+
+    @property
+    def verdict(self) -> dict[str, Any]:
+        """In a word, whether that is good, and why."""
+        word = self.glance.verdict or self.glance.state
+        kind = "good" if word in GOOD else "bad" if word in BAD or self.glance.state == "stopped" else "warn"
+        reasons = self.status.reasons if self.status else ()
+        return {"word": visible(word, NAME, keep=""), "kind": kind, "reasons": _sentences(reasons)}
+
+    @property
+    def ending(self) -> str:
+        """State and steps, in a sentence."""
+        steps = f"{self.glance.step} of {self.glance.total_steps}" if self.glance.total_steps else f"{self.glance.step}"
+        why = f" ({visible(outcome(self.glance), SENTENCE, keep='')})" if self.glance.state == "stopped" else ""
+        best = "" if self.glance.best_step is None else f"; the best policy is that of step {self.glance.best_step}"
+        return f"{self.glance.state.capitalize()}{why} after {steps} steps{best}"
+
+    @property
+    def times(self) -> str:
+        """When it was started, and how long it took."""
+        if self.status is None:
+            return ""
+        started = utc_time(self.status.started)
+        ended = utc_time(self.status.ended)
+        if started is None:
+            return ""
+        took = f", {minutes((ended - started).total_seconds())}" if ended and ended >= started else ""
+        return f"{started:%Y-%m-%d %H:%M} UTC{took}"
+
+    @property
+    def alarms(self) -> list[str]:
+        """Every alarm of an evaluation with its reasons, and what was counted in training."""
+        found = []
+        for row in self.evaluations:
+            if row.get("status") in ALARMS:
+                reasons = row.get("reasons")
+                why = "; ".join(map(str, reasons)) if isinstance(reasons, list) else ""
+                found.append(f"step {row['step']:g}: {row['status']}{': ' if why else ''}{why}")
+        last = self.train[-1] if self.train else {}
+        found += [f"{last[name]:g} {what}" for name, what in COUNTED.items() if (number(last.get(name)) or 0) > 0]
+        return _sentences(found)
+
+    @property
+    def changed_settings(self) -> dict[str, dict[str, Any]]:
+        """Settings that are not the defaults."""
+        usual = {name: value for name, value in PPOConfig().to_dict().items() if name in self.settings}
+        return differing_settings({"default": usual, "run": self.settings})
+
+
+def read_facts(name: str, path: Path) -> RunFacts:
+    """Read a run folder."""
+    tail = MetricsTail(path / METRICS)
+    tail.refresh()
+    glance = overview(path)
+    return RunFacts(
+        name=visible(name, NAME, keep=""),
+        glance=glance,
+        status=read_status(path),
+        settings=read_settings(path),
+        train=tail.rows(),
+        evaluations=tail.rows("eval"),
+        samples=before_and_after(path, glance.best_step),
+    )
+
+
+def before_and_after(run: Path, best_step: int | None) -> list[dict[str, Any]]:
+    """The first held-out prompts, not chosen ones, with their responses at the first and at the best evaluation."""
+    found = HeldOutSamples(run)
+    steps = found.steps()
+    if not steps:
+        return []
+    last = best_step if best_step in steps else steps[-1]
+    rows = []
+    for number_ in list(found.rewards(steps[0]))[:SAMPLES]:
+        before, after = found.sample(steps[0], number_), found.sample(last, number_)
+        if before is not None:
+            both = [_answer(steps[0], before)] + ([_answer(last, after)] if after and last != steps[0] else [])
+            rows.append({"prompt": content_text(before.get("prompt")), "answers": both})
+    return rows
+
+
+def _answer(step: int, sample: dict[str, Any]) -> dict[str, Any]:
+    reward = sample.get("reward")
+    total = sum(one for one in reward if number(one) is not None) if isinstance(reward, list) else number(reward)
+    return {"step": step, "response": visible(str(sample.get("response", "")), RESPONSE), "reward": total}
+
+
+def _sentences(texts: Sequence[str]) -> list[str]:
+    return [visible(text, SENTENCE, keep="") for text in texts[:50]]
+
+
+def minutes(seconds: float) -> str:
+    """90 s, 12 min, 3.5 h."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
