@@ -13,7 +13,6 @@ import torch
 from hypothesis import given
 
 from ppolm.base_setup import BaseModelSetup
-from ppolm.base_setup.capabilities import compare
 from ppolm.base_setup.trial_text import states_of
 from ppolm.batches.packing import ALIGNED, Answers, fill_bins, pack
 from ppolm.batches.sequences import PASS_COST, TokenSequences, cut_middle, split_by_tokens
@@ -92,7 +91,7 @@ def test_a_model_that_does_not_heed_the_mask_is_found_out(model_folder: Path, mo
 
     def refusal() -> str | None:
         states = states_of(setup, setup.trial.packed(setup))
-        return compare(setup, setup.project_all(states), setup.trial.logits)
+        return setup.rounding.refusal(setup.project_all(states), setup.trial.logits)
 
     assert refusal() is None
     blocks = setup.blocks

@@ -35,6 +35,7 @@ from ppolm.base_setup.load_model import (
     load_causal_lm,
     load_pretrained,
 )
+from ppolm.base_setup.own_rounding import own_rounding
 from ppolm.base_setup.tokenizer_setup import TokenizerSetup
 from ppolm.base_setup.trial_text import Trial, run_plain
 from ppolm.batches.sequences import Microbatch
@@ -97,6 +98,7 @@ class BaseModelSetup:
         self.hidden_size = trial.states.shape[1]
         """Width of the last hidden state, which the scalar heads read."""
         self.head = self._find_head(trial)
+        self.rounding = own_rounding(self, trial)  # by how much two correct computations of it may differ
         check_padding(self, trial)
         self.capabilities = find_capabilities(self, trial, config.fast_paths_off)
         self.trial = trial

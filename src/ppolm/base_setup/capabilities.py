@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import torch
-from torch import Tensor
 
 from ppolm.base_setup.four_bits import PACKED, has_packed_weights
 from ppolm.base_setup.load_model import find_blocks
@@ -26,7 +25,6 @@ from ppolm.config.model_settings import FastPath
 from ppolm.errors import ModelError
 from ppolm.kernels.attention import MASKED, use_grouped_attention
 from ppolm.kernels.fused_block import fuse_blocks, unfuse_blocks
-from ppolm.kernels.rounding import disagreement, rounding_limit
 from ppolm.names import SamplerKind
 from ppolm.rollout.sampler_check import sampler_refusal
 
@@ -142,16 +140,9 @@ def trying(setup: BaseModelSetup, path: FastPath, attempt: Callable[[], str | No
         ) from error
 
 
-def compare(setup: BaseModelSetup, ours: Tensor, plain: Tensor) -> str | None:
-    """How two results for the same tokens differ, or None if they agree up to rounding."""
-    found = disagreement(ours, plain)
-    limit = rounding_limit(setup.dtype)
-    return None if found <= limit else f"numbers off by {found:.1g} of their size, {limit:g} is rounding"
-
-
 def check_padding(setup: BaseModelSetup, trial: Trial) -> None:
     """Refuse a model whose results for a text depend on what is to the right of it."""
-    refusal = compare(setup, setup.project_all(states_of(setup, trial.padded(setup))), trial.logits)
+    refusal = setup.rounding.refusal(setup.project_all(states_of(setup, trial.padded(setup))), trial.logits)
     if refusal is not None:
         raise ModelError(
             f"Model {setup.name} ({type(setup.causal_lm).__name__}) gives other numbers for a text in a padded batch "
@@ -164,7 +155,7 @@ def _try_fused_blocks(setup: BaseModelSetup, trial: Trial) -> str | None:
     refusal = fuse_blocks(setup.causal_lm, blocks, None if setup.shards is None else setup.shards.fusable)
     if refusal is None:
         setup.fused = True
-        refusal = compare(setup, setup.project_all(states_of(setup, trial.padded(setup))), trial.logits)
+        refusal = setup.rounding.refusal(setup.project_all(states_of(setup, trial.padded(setup))), trial.logits)
         if refusal is not None:
             setup.fused = False
             unfuse_blocks(blocks)
@@ -175,15 +166,15 @@ def _try_last_block(setup: BaseModelSetup, trial: Trial) -> str | None:
     if not setup.fused:
         return "blocks are the library's own"
     setup.last_block = find_blocks(setup.causal_lm)[1][-1]
-    refusal = compare(setup, setup.project_all(states_of(setup, trial.padded(setup))), trial.logits)
+    refusal = setup.rounding.refusal(setup.project_all(states_of(setup, trial.padded(setup))), trial.logits)
     if refusal is not None:
         setup.last_block = None
     return refusal
 
 
 def _try_packed(setup: BaseModelSetup, trial: Trial) -> str | None:
-    return refuses_masks(setup) or compare(
-        setup, setup.project_all(states_of(setup, trial.packed(setup))), trial.logits
+    return refuses_masks(setup) or setup.rounding.refusal(
+        setup.project_all(states_of(setup, trial.packed(setup))), trial.logits
     )
 
 

@@ -5,7 +5,8 @@ Every fast path has to give these numbers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -62,23 +63,43 @@ def trial_items(vocab_size: int) -> tuple[Answers, ...]:
 @torch.no_grad()
 def run_plain(setup: BaseModelSetup) -> Trial:
     """The trial with the model's own forward pass: one whole sequence at a time, no cache, no padding, no mask."""
-    items, logits, states = trial_items(setup.text_config.vocab_size), [], []
+    items, states = trial_items(setup.text_config.vocab_size), []
+    for ids, before in _texts(items, setup.device):
+        with _blaming_the_text(setup, ids):
+            hidden = setup.transformer(input_ids=ids, use_cache=False).last_hidden_state
+        states.append(hidden[0, before].float().cpu())
+    return Trial(items, plain_logits(setup, items), torch.cat(states))
+
+
+@torch.no_grad()
+def plain_logits(setup: BaseModelSetup, items: Iterable[Answers]) -> Tensor:
+    """Logits [n, V] before every token of every answer, by the model's own forward pass."""
+    logits = []
+    for ids, before in _texts(items, setup.device):
+        with _blaming_the_text(setup, ids):
+            made = setup.causal_lm(input_ids=ids, use_cache=False).logits
+        logits.append(made[0, before].float().cpu())
+    return torch.cat(logits)
+
+
+def _texts(items: Iterable[Answers], device: torch.device) -> Iterator[tuple[Tensor, slice]]:
+    """Each answer after its prompt [1, T], and the positions before its tokens."""
     for item in items:
         for answer in item.answers:
-            ids = torch.cat([item.prompt, answer]).to(setup.device)[None]
-            before = slice(len(item.prompt) - 1, ids.shape[1] - 1)
-            try:
-                hidden = setup.transformer(input_ids=ids, use_cache=False).last_hidden_state
-                made = setup.causal_lm(input_ids=ids, use_cache=False).logits
-            except Exception as error:
-                reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-                raise ModelError(
-                    f"Model {setup.name} ({type(setup.causal_lm).__name__}) does not read a plain text of "
-                    f"{ids.shape[1]} tokens: {reason}"
-                ) from error
-            states.append(hidden[0, before].float().cpu())
-            logits.append(made[0, before].float().cpu())
-    return Trial(items, torch.cat(logits), torch.cat(states))
+            ids = torch.cat([item.prompt, answer]).to(device)[None]
+            yield ids, slice(len(item.prompt) - 1, ids.shape[1] - 1)
+
+
+@contextmanager
+def _blaming_the_text(setup: BaseModelSetup, ids: Tensor) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        raise ModelError(
+            f"Model {setup.name} ({type(setup.causal_lm).__name__}) does not read a plain text of "
+            f"{ids.shape[1]} tokens: {reason}"
+        ) from error
 
 
 @torch.no_grad()

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ppolm.base_setup.base_setup import BaseModelSetup
-from ppolm.base_setup.capabilities import compare, trying
+from ppolm.base_setup.capabilities import trying
 from ppolm.base_setup.load_model import find_blocks
 from ppolm.batches.sequences import Microbatch
 from ppolm.kernels.replaced_forward import pass_on, standing_in
@@ -124,7 +124,7 @@ def _try_trunk(setup: BaseModelSetup, trunk: Trunk) -> str | None:
         for batch in batches:
             states = trunk.finish(batch).float().cpu()
             trunk.forget()
-            refusal = compare(setup, setup.project_all(states), trial.logits[batch.rows])
+            refusal = setup.rounding.refusal(setup.project_all(states), trial.logits[batch.rows])
             if refusal is not None:
                 return refusal
     return None

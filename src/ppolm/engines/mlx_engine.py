@@ -15,7 +15,6 @@ from ppolm.engines.mlx_adapter import MLXAdapter
 from ppolm.engines.mlx_model import load_base
 from ppolm.engines.mlx_sampler import sample_with_mlx
 from ppolm.errors import ModelError, PpolmError
-from ppolm.kernels.rounding import rounding_limit
 from ppolm.messages import reason
 from ppolm.models import PolicyModel
 from ppolm.rollout.sampling import Sampled, Sampling
@@ -89,7 +88,7 @@ class MLXEngine:
             own = self.policy.logprobs(sequences, 1.0, token_budget=sum(PROMPT_LENGTHS) + NEW_TOKENS * len(prompts))
         self.policy.adapters.forget_states()  # the trunk's cache is for the tokens of one step
         off, size = distance(given, own, exact=setup.dtype == torch.float32)
-        limit = rounding_limit(setup.dtype) * max(1.0, size)
+        limit = setup.rounding.mean * max(1.0, size)
         if not off <= limit:
             raise ModelError(
                 f"Engine mlx gives other log-probabilities than the policy for {setup.name}: off by {off:.2g}, and "

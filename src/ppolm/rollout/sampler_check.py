@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 
 from ppolm.batches.sequences import TokenSequences
-from ppolm.kernels.rounding import rounding_limit
 from ppolm.names import SamplerKind
 from ppolm.rollout.samplers import sample
 from ppolm.rollout.sampling import Sampling
@@ -42,5 +41,5 @@ def sampler_refusal(setup: SamplingBase, kind: SamplerKind) -> str | None:
     found = torch.cat(differences)
     # In bfloat16 a single token may be off by several roundings of the largest logit; the root mean square is not.
     off = float(found.abs().max() if setup.dtype == torch.float32 else found.pow(2).mean().sqrt())
-    limit = rounding_limit(setup.dtype) * max(1.0, size)
+    limit = setup.rounding.mean * max(1.0, size)
     return None if off <= limit else f"log-probabilities off by {off:.1g}, {limit:.1g} is rounding"

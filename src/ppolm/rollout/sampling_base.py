@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ppolm.batches.sequences import Microbatch
+from ppolm.kernels.rounding import Rounding
 
 
 class Tokenizer(Protocol):
@@ -50,6 +51,10 @@ class SamplingBase(Protocol):
     @property
     def dtype(self) -> torch.dtype:
         """Precision of its weights."""
+
+    @property
+    def rounding(self) -> Rounding:
+        """By how much two correct computations of it may differ."""
 
     @property
     def text_config(self) -> Any:
