@@ -24,13 +24,13 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "troubleshooting.md"
 BASE = "ppolm train --model-name embedded --max-steps 20 --eval-every 5"
 """What every run of a table has in common: the demo's settings, shorter."""
 ALIKE = "alike.py"
-REWARDS = '''def passes(prompts, responses):
+REWARDS = """def passes(prompts, responses):
     return [float(len(response.split()) < 100) for response in responses]
 
 
 def shortness(prompts, responses):
     return [-len(response.split()) / 100 for response in responses]
-'''
+"""
 """Two rewards for short responses: one that nearly every response passes, and a graded one."""
 Rows = Sequence[Mapping[str, Any]]
 
@@ -49,12 +49,18 @@ def held_out(name: str) -> Callable[[Rows, Rows], float | None]:
     return lambda _train, evaluations: evaluations[-1].get(name)
 
 
+def at_start(name: str) -> Callable[[Rows, Rows], float | None]:
+    """A metric of the evaluation before the first step."""
+    return lambda _train, evaluations: evaluations[0].get(name)
+
+
 def last_steps(name: str) -> Callable[[Rows, Rows], float | None]:
     """The mean of a metric over the last training steps, as the warnings of a report take it."""
     return lambda train, _evaluations: latest(train, name)
 
 
 GOLD = Column("gold", held_out("judge"))
+START = Column("gold at the start", at_start("judge"))
 REWARD = Column("reward", held_out("avg_reward"))
 KL = Column("`kl`", held_out("kl"), 1)
 PER_TOKEN = Column("`kl_per_token`", held_out("kl_per_token"), 3)
@@ -95,10 +101,14 @@ TABLES = {
     ),
     "one-answer": Table(
         {
-            "`top_k` 1": "--top-k 1 --samples-per-prompt 4",
-            "`top_k` 0": "--samples-per-prompt 4",
+            "`kl_coef` 0": f"--reward {ALIKE}:shortness --learning-rate 2e-3 --kl-coef 0 --no-stop-on-alarm",
+            "`kl_coef` 0.5": f"--reward {ALIKE}:shortness --learning-rate 2e-3 --kl-coef 0.5",
         },
-        (GOLD, REWARD, KL, ENTROPY),
+        (ENTROPY, DISTINCT, LENGTH, KL, GOLD),
+    ),
+    "greedy": Table(
+        {"`top_k` 1": "--top-k 1 --samples-per-prompt 4", "`top_k` 0": "--samples-per-prompt 4"},
+        (START, GOLD, ENTROPY, DISTINCT),
     ),
     "equal-rewards": Table(
         {

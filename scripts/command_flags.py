@@ -70,7 +70,7 @@ def arguments_of(module: ModuleType) -> list[type[Any]]:
 
 
 def table(kind: type[Any]) -> str:
-    """A row for each flag of a class: what has no name, then its own flags, then those it shares with other commands."""
+    """A row for each flag of a class: what has no name, then its own flags, then those that it inherits."""
     hints, texts = get_type_hints(kind, include_extras=True), meanings(kind)
 
     def place(field: dataclasses.Field[Any]) -> tuple[bool, bool]:
@@ -121,7 +121,12 @@ def settings_table(kind: type[Any]) -> str:
     """The settings that ``--help`` begins with, and where the others are."""
     hints, texts, known = get_type_hints(kind), meanings(kind), settings_of(kind)
     rows = [
-        line(f"`--{name.replace('_', '-')}`", allowed(hints[name], known[name].limits), shown(getattr(kind, name)), texts[name])
+        line(
+            f"`--{name.replace('_', '-')}`",
+            allowed(hints[name], known[name].limits),
+            shown(getattr(kind, name)),
+            texts[name],
+        )
         for name in LEADING[kind.__name__]
     ]
     others = len(known) - len(rows)

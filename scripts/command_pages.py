@@ -4,8 +4,8 @@
     python -m scripts.command_pages --outputs    also runs every command of every page, and puts in what it prints
     python -m scripts.command_pages --outputs runs tokens     those of some pages
 
-Everything in a page is written by hand, and is edited there, except what stands between the marks of the flags and below
-a ``<!-- printed -->``. For a new command this makes a page with a start, whose hand-written part it asks for.
+Everything in a page is written by hand, and is edited there, except what stands between the marks of the flags and
+below a ``<!-- printed -->``. For a new command this makes a page with a start, whose hand-written part it asks for.
 """
 
 from __future__ import annotations
@@ -96,9 +96,13 @@ def main(argv: Sequence[str]) -> int:
         text = page.read_text("utf-8") if page.exists() else started(command)
         page.write_text(with_flags(text, command), encoding="utf-8")
     if "--outputs" in argv:
-        write_outputs([name for name in argv if name in COMMANDS] or [one for one in COMMANDS if one not in unwritten()])
+        write_outputs(
+            [name for name in argv if name in COMMANDS] or [one for one in COMMANDS if one not in unwritten()]
+        )
     for command in unwritten():
-        print(f"ppolm {command} lacks its hand-written part: replace every {UNWRITTEN!r} in docs/commands/{command}.md.")
+        print(
+            f"ppolm {command} lacks its hand-written part: replace every {UNWRITTEN!r} in docs/commands/{command}.md."
+        )
     return 1 if unwritten() else 0
 
 
