@@ -131,8 +131,11 @@ TABLES = {
 
 
 def command(flags: str) -> str:
-    """What a row of a table was made with. Of a flag that is given twice the last one counts."""
-    return f"{BASE} {flags}".strip()
+    """What a row of a table was made with: a flag of its own replaces that of ``BASE``."""
+    base = BASE
+    for flag in re.findall(r"--[\w-]+", flags):
+        base = re.sub(rf" {flag} \S+", "", base)
+    return f"{base} {flags}".strip()
 
 
 def measured(name: str, words: Sequence[str], folder: Path) -> tuple[Rows, Rows, str]:

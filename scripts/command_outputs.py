@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from ppolm.embedded import EXAMPLE_RUN
+from ppolm.embedded import EXAMPLE, EXAMPLE_RUN
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(
@@ -28,6 +28,9 @@ BLOCK = re.compile(
     r"```text\n(?P<shown>.*?)```)?",
     re.DOTALL,
 )
+QUOTED = re.compile(r"\$'((?:[^'\\]|\\.)*)'")
+KEY = re.compile(r"key=\S+")
+"""Who has the key of a page may judge there."""
 HOME = "/home/ann"
 """What pages call the folder that commands are run in."""
 SERVES = ("studio",)
@@ -72,12 +75,17 @@ class Sandbox:
 
     def printed(self, block: Block) -> str:
         """What the commands of a block print together."""
-        outputs = [self.run(shlex.split(line)[1:], self.folder) for line in block.commands]
-        places = sorted({str(self.folder.resolve()), str(self.folder)}, key=len, reverse=True)
-        text = "".join(outputs)
-        for place in places:
+        text = "".join(self.run(words_of(line)[1:], self.folder) for line in block.commands)
+        for place in sorted({str(self.folder.resolve()), str(self.folder)}, key=len, reverse=True):
             text = text.replace(place, HOME)
+        text = KEY.sub("key=...", text.replace(str(EXAMPLE), ".../ppolm/embedded/example"))
         return "".join(f"{line.rstrip()}\n" for line in text.strip("\n").splitlines())
+
+
+def words_of(line: str) -> list[str]:
+    """The words of a command as bash takes them, also of $'...' with its line breaks."""
+    plain = QUOTED.sub(lambda found: shlex.quote(found[1].encode().decode("unicode_escape")), line)
+    return shlex.split(plain)
 
 
 def shortened(text: str, head: int | None, tail: int | None) -> str:
