@@ -184,13 +184,17 @@ def main(names: Sequence[str]) -> None:
             return done[line]
 
         for name in names:
-            begin, end = markers(name)
             text = made_table(TABLES[name], measure)
-            print(f"{begin}\n{text}\n{end}", flush=True)
-            page = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
-            new = re.sub(f"{begin}.*?{end}", lambda _, t=text, b=begin, e=end: f"{b}\n{t}\n{e}", page, flags=re.DOTALL)
-            if new != page:
-                PAGE.write_text(new, encoding="utf-8")
+            print(text, flush=True)
+            put_into_page(name, text)
+
+
+def put_into_page(name: str, table: str) -> None:
+    """Replace what stands between the markers of a table."""
+    begin, end = markers(name)
+    new = f"{begin}\n{table}\n{end}"
+    page = re.sub(f"{begin}.*?{end}", lambda _: new, PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    PAGE.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":
