@@ -20,6 +20,8 @@ from tests.warm import QUIET, new_file, start_warm
 SECTIONS = ("Use", "What it writes", "Exit status", "Flags", "See also")
 WITHOUT_A_MODEL = ("init", "data", "runs", "tokens", "explain", "report", "examples")
 """Commands whose output is the same on every machine."""
+SMALLER = {"demo": {"4": "1", "16": "2"}, "overopt": {"2": "1"}}
+"""Sizes of a run that the test makes smaller, by command: one shows the same lines."""
 CHANGES = re.compile(r'\d+(\.\d+)? (s|min|h|d|MiB)\b|(?<="age": )[\d.]+')
 """Ages and sizes."""
 
@@ -30,6 +32,7 @@ def text_of(command: str) -> str:
 
 def run_warm(words: list[str], folder: Path) -> str:
     """A command in a warm process; both streams in one file, as a terminal shows them."""
+    words = [SMALLER.get(words[0], {}).get(word, word) for word in words]
     printed = new_file()
     environment = {**QUIET, "COLUMNS": "100", "PATH": "", "HF_HUB_OFFLINE": "1", "HOME": str(folder)}
     with start_warm("ppolm", *words, cwd=folder, environment=environment, out=printed, err=printed) as program:
