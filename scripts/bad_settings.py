@@ -49,29 +49,21 @@ def held_out(name: str) -> Callable[[Rows, Rows], float | None]:
     return lambda _train, evaluations: evaluations[-1].get(name)
 
 
-def at_start(name: str) -> Callable[[Rows, Rows], float | None]:
-    """A metric of the evaluation before the first step."""
-    return lambda _train, evaluations: evaluations[0].get(name)
-
-
 def last_steps(name: str) -> Callable[[Rows, Rows], float | None]:
     """The mean of a metric over the last training steps, as the warnings of a report take it."""
     return lambda train, _evaluations: latest(train, name)
 
 
 GOLD = Column("gold", held_out("judge"))
-START = Column("gold at the start", at_start("judge"))
 REWARD = Column("reward", held_out("avg_reward"))
 KL = Column("`kl`", held_out("kl"), 1)
 PER_TOKEN = Column("`kl_per_token`", held_out("kl_per_token"), 3)
 CLIPPED = Column("`clip_fraction`", last_steps("clip_fraction"), 3)
 ENDED = Column("`ended_fraction`", held_out("ended_fraction"))
 ENTROPY = Column("`entropy`", held_out("entropy"), 3)
-DISTINCT = Column("`distinct_2`", held_out("distinct_2"), 3)
 SPREAD = Column("`reward_std`", last_steps("reward_std"), 3)
 ACCURACY = Column("`value_accuracy`", last_steps("value_accuracy"))
 LENGTH = Column("`response_length`", held_out("response_length"), 1)
-MISMATCH = Column("`sampler_mismatch`", last_steps("sampler_mismatch"), 4)
 
 
 @dataclass(frozen=True)
@@ -88,27 +80,12 @@ TABLES = {
     "runaway": Table(
         {"learning rate 1e-2": "--learning-rate 1e-2 --no-stop-on-alarm", **GOOD}, (GOLD, REWARD, KL, CLIPPED)
     ),
-    "hacked": Table(
-        {
-            "no KL penalty": "--max-steps 40 --learning-rate 2e-3 --kl-coef 0 --no-stop-on-alarm",
-            "`kl_coef` 0.1": "--max-steps 40 --learning-rate 2e-3 --no-stop-on-alarm",
-            "`kl_coef` 0.1, demo's learning rate": "--max-steps 40 --no-stop-on-alarm",
-        },
-        (GOLD, REWARD, KL, DISTINCT),
-    ),
     "cut-off": Table(
         {"`max_new_tokens` 10 (the default)": "--max-new-tokens 10", **GOOD}, (GOLD, REWARD, ENDED, LENGTH)
     ),
-    "one-answer": Table(
-        {
-            "`kl_coef` 0": f"--reward {ALIKE}:shortness --learning-rate 2e-3 --kl-coef 0 --no-stop-on-alarm",
-            "`kl_coef` 0.5": f"--reward {ALIKE}:shortness --learning-rate 2e-3 --kl-coef 0.5",
-        },
-        (ENTROPY, DISTINCT, LENGTH, KL, GOLD),
-    ),
     "greedy": Table(
         {"`top_k` 1": "--top-k 1 --samples-per-prompt 4", "`top_k` 0": "--samples-per-prompt 4"},
-        (START, GOLD, ENTROPY, DISTINCT),
+        (GOLD, REWARD, KL, ENTROPY),
     ),
     "equal-rewards": Table(
         {
