@@ -92,7 +92,7 @@ def test_the_commands_of_a_page_print_what_it_shows(command: str, sandbox: Sandb
         assert block.shown, f"docs/commands/{command}.md: run python -m scripts.command_pages --outputs {command}"
         printed = comparable(sandbox.printed(block), command)
         expected = comparable(block.shown, command)
-        if "..." in block.shown.splitlines():
+        if "..." in block.shown.splitlines() or command in SERVES:  # what Ctrl-C finds it doing, it may say
             expected.subtract(comparable("...\n", command))
             assert not expected - printed
         else:
