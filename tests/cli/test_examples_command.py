@@ -18,6 +18,8 @@ def test_examples_configs_and_documents_are_copied(tmp_path: Path, capsys: pytes
     for name in ("configs", "docs", "examples"):
         copied = {path.name for path in (tmp_path / "there" / name).iterdir()}
         assert copied == {path.name for path in (ROOT / name).iterdir() if path.name != "__pycache__"}
+    pages = {path.name for path in (tmp_path / "there" / "docs" / "commands").iterdir()}
+    assert pages == {path.name for path in (ROOT / "docs" / "commands").iterdir()}
     assert f"cd {tmp_path}/there" in capsys.readouterr().out
 
 

@@ -14,7 +14,7 @@ from scripts.import_graph import FACE
 from tests.conftest import ROOT
 
 DOCS = ROOT / "docs"
-PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md")))
+PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md")))
 PLACES = (ROOT, ROOT / "src", ROOT / "src" / "ppolm", DOCS, ROOT / "tests")
 """Where to look for files that are named without a link."""
 ELSEWHERE = re.compile(r"runs/|path/|/|.*[<$]|my_|.*theirs|your_")
@@ -31,7 +31,7 @@ def headings(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in found}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\((?!https?://)([^)]+)\)", text_of(page))
     missing = []
@@ -43,7 +43,7 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
     assert not missing, f"{page.name} links to what is not there: {', '.join(missing)}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_source_file_that_a_page_names_exists(page: Path) -> None:
     named = set(re.findall(r"`([\w./-]+/[\w.-]+\.(?:py|md|txt))`", text_of(page)))
     missing = [

@@ -78,7 +78,8 @@ def test_the_wheel_holds_the_model_its_reward_model_the_demo_and_the_examples(wh
     example = [file.relative_to(EXAMPLE) for file in EXAMPLE.rglob("*") if file.is_file()]
     assert {f"ppolm/embedded/example/{file.as_posix()}" for file in example} <= names
     folders = [ROOT / name for name in ("configs", "docs", "examples")]
-    files = [path.relative_to(ROOT) for folder in folders for path in folder.iterdir() if path.is_file()]
+    files = [path.relative_to(ROOT) for folder in folders for path in folder.rglob("*.*") if path.is_file()]
+    files = [file for file in files if file.suffix != ".pyc"]
     assert {f"ppolm/shipped/{file}" for file in files} <= names
     assert not [name for name in names if "__pycache__" in name or name.endswith(".pyc")]
     assert wheel.stat().st_size < 10 * 2**20
