@@ -5,13 +5,13 @@ python -m scripts.notebook
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import Any
 
 import nbformat
 from nbclient import NotebookClient
+from nbformat import NotebookNode
 
 NOTEBOOK = Path(__file__).resolve().parent.parent / "examples" / "first-steps.ipynb"
 SECONDS = 600
@@ -26,21 +26,38 @@ def run(path: Path = NOTEBOOK) -> Any:
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs = []
-    os.environ["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"
-    NotebookClient(notebook, timeout=SECONDS, resources={"metadata": {"path": str(path.parent)}}).execute()
+    NotebookClient(
+        notebook,
+        timeout=SECONDS,
+        startup_timeout=SECONDS,
+        resources={"metadata": {"path": str(path.parent)}},
+        extra_arguments=["--log-level=ERROR"],  # it warns that it talks to us through ports of this machine
+    ).execute()
     for cell in notebook.cells:
         if cell.cell_type == "code":
-            cell.update(metadata={}, execution_count=None, outputs=[one for one in map(_kept, cell.outputs) if one])
-    notebook.metadata = {"kernelspec": notebook.metadata["kernelspec"], "language_info": {"name": "python"}}
+            cell.update(metadata=NotebookNode(), execution_count=None, outputs=_kept(cell.outputs))
+    notebook.metadata = NotebookNode(
+        kernelspec=notebook.metadata["kernelspec"], language_info=NotebookNode(name="python")
+    )
     return notebook
 
 
-def _kept(output: Any) -> Any:
-    """An output without counters; None for the progress of loading."""
-    if output.output_type == "stream":
-        lines = [line for line in output.text.splitlines(keepends=True) if not NOISE.search(line)]
-        return output | {"text": "".join(lines)} if lines else None
-    return output | {"execution_count": None} if "execution_count" in output else output
+def _kept(outputs: list[Any]) -> list[Any]:
+    """Outputs without counters and the progress of loading; what a cell prints is one text, however it came."""
+    kept: list[Any] = []
+    for output in outputs:
+        if output.output_type != "stream":
+            kept.append(output)
+            if "execution_count" in output:
+                output["execution_count"] = None
+            continue
+        text = "".join(line for line in output.text.splitlines(keepends=True) if not NOISE.search(line))
+        if text and kept and kept[-1].output_type == "stream":
+            kept[-1]["text"] += text
+        elif text:
+            output.update(name="stdout", text=text)
+            kept.append(output)
+    return kept
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ def _cell(cell: dict[str, Any]) -> str:
 def _output(output: dict[str, Any]) -> str:
     """The richest form of an output that a page can show."""
     if output["output_type"] == "stream":
-        return _block('{.text .output}', "".join(output["text"]))
+        return _block("{.text .output}", "".join(output["text"]))
     data = output["data"]
     if "image/png" in data:
         picture = "".join(data["image/png"]).replace("\n", "")
@@ -39,7 +39,7 @@ def _output(output: dict[str, Any]) -> str:
     if "text/html" in data:
         table = STYLE.sub("", "".join(data["text/html"]))
         return "\n".join(line for line in table.splitlines() if line.strip())
-    return _block('{.text .output}', "".join(data["text/plain"]))
+    return _block("{.text .output}", "".join(data["text/plain"]))
 
 
 def _block(language: str, text: str) -> str:

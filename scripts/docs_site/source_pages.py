@@ -1,4 +1,4 @@
-"""Pages that show a file or folder of the checkout, so that a link to it works on the site as it does in the checkout."""
+"""Pages that show a file or folder of the checkout, so that links to it work on the site too."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scripts.docs_site.places import ROOT, has_page, page_of
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".toml": "toml", ".sh": "bash", ".sbatch": "bash", ".jsonl": "json"}
 LONGEST = 400
 """Lines of a file that are shown: data files may be long."""
-HEAD = "---\nsearch:\n  exclude: true\nhide: [toc]\n---\n"
+HEAD = "---\nsearch:\n  exclude: true\nhide: [navigation, toc]\n---\n"
 HIDDEN = re.compile(r"__pycache__|\..*")
 
 
