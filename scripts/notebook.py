@@ -5,7 +5,9 @@ python -m scripts.notebook
 
 from __future__ import annotations
 
+import os
 import re
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +28,14 @@ def run(path: Path = NOTEBOOK) -> Any:
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs = []
-    NotebookClient(
-        notebook,
-        timeout=SECONDS,
-        startup_timeout=SECONDS,
-        resources={"metadata": {"path": str(path.parent)}},
-        extra_arguments=["--log-level=ERROR"],  # it warns that it talks to us through ports of this machine
-    ).execute()
+    with tempfile.TemporaryDirectory() as folder:  # of its own, so that it is in nobody's way, nor anything in its
+        NotebookClient(
+            notebook,
+            timeout=SECONDS,
+            startup_timeout=SECONDS,
+            resources={"metadata": {"path": folder}},
+            extra_arguments=["--log-level=ERROR"],  # it warns that it talks to us through ports of this machine
+        ).execute(env=os.environ | {"TMPDIR": folder})
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.update(metadata=NotebookNode(), execution_count=None, outputs=_kept(cell.outputs))

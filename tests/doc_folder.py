@@ -39,9 +39,9 @@ def furnish(folder: Path, ppolm: Callable[[list[str]], int]) -> None:
         shutil.copy(ROOT / "examples" / "prompts.jsonl", folder / name)
     for name in REWARD_FILES:
         (folder / name).write_text(OWN_REWARD)
-    run = shlex.split("train --model-name embedded --run-name my-run --max-steps 10 --batch-size 4 --minibatch-size 4")
-    rest = shlex.split("--max-new-tokens 12 --eval-every 5 --max-eval-prompts 4 --no-tensorboard --table-every 5")
-    assert ppolm([*run, *rest]) == 0
+    run = "train --model-name path/to/model --prompts prompts.jsonl --reward my_rewards.py:score --run-name my-run"
+    sizes = "--max-steps 10 --batch-size 4 --minibatch-size 4 --max-new-tokens 12 --eval-every 5 --no-tensorboard"
+    assert ppolm(shlex.split(f"{run} {sizes} --max-eval-prompts 4 --table-every 5 --lora-r 2")) == 0
     shutil.move(folder / "runs", folder / ".furnished")
     shutil.copytree(folder / ".furnished" / "my-run", folder / ".furnished" / "my-policy")
     shutil.copytree(REWARD, folder / ".furnished" / "my-reward")

@@ -43,4 +43,4 @@ def test_the_notebook_runs_from_a_clean_state() -> None:
     line = next(line for line in printed.splitlines() if line.startswith("change "))
     change, low, high = ast.literal_eval(line.removeprefix("change ").replace(" [", ", ").rstrip("]"))
     assert 0 < low < change < high
-    assert "improved" in next(line for line in printed.splitlines() if "Verdict" in line)
+    assert "improved" in next(line for line in printed.splitlines() if line.startswith("Verdict: "))
