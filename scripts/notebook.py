@@ -18,8 +18,8 @@ from nbformat import NotebookNode
 NOTEBOOK = Path(__file__).resolve().parent.parent / "examples" / "first-steps.ipynb"
 SECONDS = 600
 """How long a cell may take."""
-NOISE = re.compile(r"Loading weights|\r")
-"""Progress bars of libraries."""
+NOISE = re.compile(r"Loading weights|TqdmWarning|autonotebook|\r")
+"""Progress bars of libraries, and their wish for nicer ones, which names a folder of this machine."""
 
 
 def run(path: Path = NOTEBOOK) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from scripts.docs_site.places import NAMED, ROOT
 from scripts.docs_site.source_pages import source_pages
 
 ASSETS = Path(__file__).parent / "assets"
+CELL = re.compile(r"<t[dh][ >].*?</t[dh]>", re.DOTALL)
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -37,6 +39,11 @@ def on_files(files: Files, config: Any) -> Files:
 def text_of(place: Path) -> str:
     """A file as Markdown."""
     return notebook_page(place) if place.suffix == ".ipynb" else place.read_text(encoding="utf-8")
+
+
+def on_page_content(content: str, **_: Any) -> str:
+    """A bar in the code of a table's cell without the backslash that kept it from ending the cell."""
+    return CELL.sub(lambda cell: cell[0].replace("\\|", "|"), content)
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:

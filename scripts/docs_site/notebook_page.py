@@ -8,9 +8,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-STYLE = re.compile(r"<style.*?</style>", re.DOTALL)
+STYLE = re.compile(r'<style.*?</style>| border="1" class="dataframe"| style="text-align: right;"', re.DOTALL)
+"""What pandas says about the looks of a table: the site has its own."""
 FENCE = "`" * 6
-NOTE = "\n\n*This page is a notebook: [{name}]({place}).*\n"
 
 
 def notebook_page(path: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import Any
 
 import nbformat
@@ -24,6 +25,9 @@ def test_the_notebook_is_stored_with_its_outputs_and_without_counters(stored: An
     assert not [output for cell in code for output in cell.outputs if output.output_type == "error"]
     assert sum(bool(cell.outputs) for cell in code) >= len(code) - 1
     assert notebook.NOTEBOOK.stat().st_size < 120_000
+    assert not re.search(r"/(tmp|home|root|usr)/", notebook.NOTEBOOK.read_text(encoding="utf-8")), (
+        "a folder of a machine"
+    )
 
 
 def test_links_of_the_notebook_lead_to_files(stored: Any) -> None:

@@ -103,6 +103,11 @@ def test_the_site_builds_without_warnings_and_shows_every_page(site: Path) -> No
     assert (site / "studio" / "tokens.png").is_file() or list((site / "studio").glob("*.png"))
 
 
+def test_bars_in_the_cells_of_tables_are_bars(site: Path) -> None:
+    for name in ("architecture", "api-training", "settings"):
+        assert "\\|" not in (site / f"{name}.html").read_text(encoding="utf-8"), name
+
+
 def test_nothing_of_the_site_is_loaded_over_a_network(site: Path) -> None:
     outside = []
     for page in site.rglob("*.html"):
