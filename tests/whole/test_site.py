@@ -66,6 +66,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def addresses(site: Path) -> dict[Path, Addresses]:
+    """What each page names."""
+    return {page: Addresses(page) for page in site.rglob("*.html") if page.name != "404.html"}
+
+
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """Debian's Chromium, driven by Playwright."""
     if not CHROMIUM.exists():
@@ -108,10 +114,10 @@ def test_bars_in_the_cells_of_tables_are_bars(site: Path) -> None:
         assert "\\|" not in (site / f"{name}.html").read_text(encoding="utf-8"), name
 
 
-def test_nothing_of_the_site_is_loaded_over_a_network(site: Path) -> None:
+def test_nothing_of_the_site_is_loaded_over_a_network(site: Path, addresses: dict[Path, Addresses]) -> None:
     outside = []
-    for page in site.rglob("*.html"):
-        outside += [f"{page.name}: {one}" for one in Addresses(page).loaded if re.match(r"(https?:)?//", one)]
+    for page, found in addresses.items():
+        outside += [f"{page.name}: {one}" for one in found.loaded if re.match(r"(https?:)?//", one)]
     for sheet in site.rglob("*.css"):
         text = re.sub(r"url\([\"']?data:.*?\)", "", sheet.read_text(encoding="utf-8"))
         outside += [
@@ -120,13 +126,11 @@ def test_nothing_of_the_site_is_loaded_over_a_network(site: Path) -> None:
     assert outside == []
 
 
-def test_every_link_of_the_site_leads_to_a_file(site: Path) -> None:
+def test_every_link_of_the_site_leads_to_a_file(site: Path, addresses: dict[Path, Addresses]) -> None:
     """mkdocs checks what Markdown links to; this also what hooks and the theme have written."""
     missing = set()
-    for page in site.rglob("*.html"):
-        if page.name == "404.html":
-            continue
-        for link in Addresses(page).named:
+    for page, found in addresses.items():
+        for link in found.named:
             name = unquote(link).partition("#")[0].partition("?")[0]
             if name and not re.match(r"[a-z]+:", name) and not (page.parent / name).exists():
                 missing.add(f"{page.relative_to(site)}: {link}")
