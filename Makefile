@@ -3,7 +3,7 @@ PYTHON ?= python3
 UV ?= $(shell command -v uv || ls .uv/bin/uv 2>/dev/null || echo $(PYTHON) -m uv)
 RUN = $(UV) run --frozen --no-sync
 
-.PHONY: demo studio setup sync check lint types test test-vllm quick machines attack bench embedded example seeds pictures pin clean
+.PHONY: demo studio setup sync check lint types test test-vllm quick machines attack bench embedded example seeds pictures notebook site site-serve pin clean
 
 demo: setup  ## PPO on the embedded tiny model, in about two minutes; FLAGS="--seed 1 --steps 20 --reward gold --json"
 	@$(RUN) python main.py $(FLAGS)
@@ -62,6 +62,15 @@ seeds: setup  ## the demo with five seeds, written into docs/
 pictures: setup  ## the pictures of docs/architecture.md, from the source
 	$(RUN) python -m scripts.pipeline_picture
 	$(RUN) python -m scripts.architecture_picture
+
+notebook: setup  ## run examples/first-steps.ipynb and store what its cells print
+	$(RUN) python -m scripts.notebook
+
+site: setup  ## the documents as a site, in build/site (Python 3.11 or newer); open build/site/index.html
+	@NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --strict --quiet && echo "open build/site/index.html"
+
+site-serve: setup  ## the site, built again while you write
+	@NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs serve
 
 pin: setup  ## re-pin every dependency in pyproject.toml
 	$(RUN) python scripts/pin.py

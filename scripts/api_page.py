@@ -1,4 +1,4 @@
-"""Write docs/api.md: every public name with signature and description; and freeze the signatures for the tests.
+"""Write docs/api.md and the pages of the reference from docstrings; freeze the public signatures for the tests.
 
 python -m scripts.api_page
 """
@@ -12,17 +12,18 @@ from types import FunctionType
 from typing import Any
 
 import ppolm
+from scripts.api_groups import GROUPS, Group
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "api.md"
+DOCS = ROOT / "docs"
 FROZEN = ROOT / "tests" / "public_signatures.txt"
 INTRODUCTION = """# Python interface
 
-`from ppolm import PPOConfig, PPOTrainer`. These names, with these signatures, are the package's promise: what is not
-here may change without notice. A change of one of them is in the CHANGELOG.
-
-Made by `python -m scripts.api_page` from the source; a test fails if it is out of date, if a public name has no
-description, or if a signature changed without `tests/public_signatures.txt`.
+`from ppolm import PPOConfig, PPOTrainer`. The names below, with these signatures, are the package's promise: what is
+not here may change without notice. A change of one of them is in the CHANGELOG.
+"""
+MADE = """Made by `python -m scripts.api_page` from the source; a test fails if it is out of date, if a public name,
+method or field has no description, or if a signature changed without `tests/public_signatures.txt`.
 """
 
 
@@ -76,32 +77,28 @@ def signatures() -> dict[str, tuple[str, str]]:
     return found
 
 
-def page() -> str:
-    """The whole page: one section per name, one line per method."""
-    parts = [INTRODUCTION]
-    for name, (called, about) in signatures().items():
-        if "." not in name:
-            home = getattr(ppolm, name).__module__.replace(".", "/")
-            parts.append(f"\n## {name}\n\n{about} ([source](../src/{home}.py))\n")
-            if not called.startswith("(*"):
-                parts.append(f"```python\n{name}{_folded(called)}\n```\n")
-        else:
-            parts.append(f"- `{name.partition('.')[2]}{called}`: {about}")
-    return "\n".join(parts) + "\n"
+def pages() -> dict[str, str]:
+    """The text of every page of the reference, by file name."""
+    from scripts.api_entries import entry
+
+    found = {"api.md": overview()}
+    for group in GROUPS:
+        entries = [entry(name, getattr(ppolm, name)) for name in group.names]
+        found[group.page] = "\n".join([f"# {group.title}\n\n{group.about}\n\n{MADE}", *entries])
+    return found
 
 
-def _folded(called: str) -> str:
-    """A long signature with one line per argument."""
-    if len(called) < 100:
-        return called
-    inside, _, after = called[1:].rpartition(")")
-    depth, parts, start = 0, [], 0
-    for i, sign in enumerate(inside):
-        depth += (sign in "([{") - (sign in ")]}")
-        if sign == "," and depth == 0:
-            parts.append(inside[start:i].strip())
-            start = i + 1
-    return "(\n" + "".join(f"    {part},\n" for part in [*parts, inside[start:].strip()]) + f"){after}"
+def overview() -> str:
+    """A table of names for each page."""
+    return "\n".join([INTRODUCTION, MADE, *map(_names, GROUPS)])
+
+
+def _names(group: Group) -> str:
+    rows = [
+        f"| [{name}]({group.page}#{name.lower()}) | {summary(getattr(ppolm, name)).replace('``', '`')} |"
+        for name in group.names
+    ]
+    return "\n".join([f"## {group.title}\n", f"{group.about}\n", "| name | what it is |\n|---|---|", *rows, ""])
 
 
 def frozen() -> str:
@@ -110,6 +107,7 @@ def frozen() -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    for file, text in pages().items():
+        (DOCS / file).write_text(text, encoding="utf-8")
     FROZEN.write_text(frozen(), encoding="utf-8")
-    print(f"wrote {PAGE} and {FROZEN}")
+    print(f"wrote {', '.join(pages())} in {DOCS}, and {FROZEN}")

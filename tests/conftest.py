@@ -32,7 +32,7 @@ TOGETHER = frozenset(
         *("tests/studio/test_model_worker.py", "tests/studio/test_model_pages.py"),
         *(
             f"tests/whole/test_{name}.py"
-            for name in ("attack_bad_inputs", "attack_runs", "devices", "gpu_counts", "wheel")
+            for name in ("attack_bad_inputs", "attack_runs", "devices", "doc_blocks", "gpu_counts", "site", "wheel")
         ),
     )
 )

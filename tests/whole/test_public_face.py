@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import ppolm
-from scripts import api_page
+from scripts import api_entries, api_page
+from scripts.api_groups import GROUPS
 from tests.conftest import ROOT
 
 SOURCE = Path(ppolm.__file__)
@@ -41,8 +43,22 @@ def test_every_public_name_is_described(name: str) -> None:
     assert len(api_page.signatures()[name][1].split()) > 1
 
 
-def test_the_page_of_the_interface_is_up_to_date() -> None:
-    assert api_page.page() == api_page.PAGE.read_text(encoding="utf-8"), "run: python -m scripts.api_page"
+def test_the_reference_is_up_to_date() -> None:
+    written = {path.name: path.read_text(encoding="utf-8") for path in api_page.DOCS.glob("api*.md")}
+    assert api_page.pages() == written, "run: python -m scripts.api_page (and remove pages that are gone)"
+
+
+def test_every_public_name_is_on_one_page_of_the_reference() -> None:
+    assert sorted(name for group in GROUPS for name in group.names) == api_page.public_names(), "scripts/api_groups.py"
+
+
+@pytest.mark.parametrize("name", [name for name in api_page.public_names() if inspect.isclass(getattr(ppolm, name))])
+def test_every_public_field_is_described(name: str) -> None:
+    assert api_entries.undescribed(getattr(ppolm, name)) == []
+
+
+def test_what_a_docstring_marks_is_marked_in_the_reference_and_nothing_else() -> None:
+    assert api_entries.markdown("``a*b`` is *not* a <tag> of `x`") == "`a*b` is \\*not\\* a \\<tag> of `x`"
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -1,6 +1,6 @@
-"""Every command in the README and the user pages, and every shipped config, runs as written.
+"""The Python of the README, and every shipped config, run as written but for the model and the size of the run.
 
-Only the model and the size of the run are changed.
+The commands of the README and of all pages: test_doc_blocks.py.
 """
 
 from __future__ import annotations
@@ -12,27 +12,19 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from peft import PeftModel
-from transformers import AutoModelForCausalLM
 
 from ppolm.cli.main import run as ppolm
 from ppolm.config import PPOConfig
 from ppolm.ppo_trainer import PPOTrainer
 from scripts.example_comparisons import FILE, comparisons
 from tests.conftest import ROOT, spread
+from tests.doc_folder import SMALL
 from tests.tiny_models import make_model_folder
 
 README = "README.md"
-PAGES = (README, "docs/installation.md", "docs/commands.md", "docs/rewards.md", "docs/runs.md")
-"""Pages whose commands are run in order in one folder: later commands may use the results of earlier ones."""
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
-SMALL = shlex.split(
-    "--max-steps 1 --batch-size 2 --minibatch-size 2 --max-new-tokens 4 --lora-r 2 --eval-every 1 --max-eval-prompts 2 "
-    "--no-tensorboard"
-)
 
 
 @pytest.fixture(scope="module")
@@ -43,10 +35,6 @@ def roomy_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def code_blocks(language: str, page: str = README) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
-
-
-def ppolm_commands(page: str) -> list[str]:
-    return [line for block in code_blocks("bash", page) for line in block.splitlines() if "ppolm " in line]
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.stem)
@@ -86,39 +74,6 @@ def test_the_users_quick_start_stands_in_the_readme_word_for_word() -> None:
         pytest.skip("the user's documents are not beside this checkout")
     document = next(seed.glob("004_*")).read_text(encoding="utf-8")
     assert re.findall(r"```python\n(.*?)```", document, re.DOTALL)[0] == code_blocks("python")[0]
-
-
-def test_commands_of_the_readme_and_of_the_pages_run(
-    roomy_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name in ("configs", "examples"):
-        shutil.copytree(ROOT / name, tmp_path / name)
-    monkeypatch.chdir(tmp_path)
-    commands = list(dict.fromkeys(command for page in PAGES for command in ppolm_commands(page)))
-    assert len(commands) == 21
-    for command in commands:
-        words = shlex.split(command)[1:]
-        if words[0] == "train" and "--config" in words:
-            shutil.rmtree("runs/my-run", ignore_errors=True)
-            words = [word for word in words if word not in ("--model-name", "path/to/model")]
-            words += ["--run-name", "my-run", "--model-name", str(roomy_model), *SMALL]
-        elif words[0] in ("sft", "reward"):
-            words += ["--batch-size", "64", "--trainable-layers", "1"]
-            if words[0] == "sft":
-                words[words.index("--data") + 1] = "embedded:validation"
-        elif words[:3] == ["train", "--model-name", "embedded"]:
-            words += SMALL
-        if "--help" in words:
-            with pytest.raises(SystemExit):
-                ppolm(words)
-            assert "--learning-rate" in capsys.readouterr().out
-        else:
-            assert ppolm(words) == 0, command
-    (snippet,) = code_blocks("python", "docs/runs.md")
-    snippet = snippet.replace("path/to/model", str(roomy_model))
-    scope: dict[str, Any] = {"AutoModelForCausalLM": AutoModelForCausalLM, "PeftModel": PeftModel}
-    exec(snippet, scope)
-    assert scope["policy"].peft_config["default"].r == 2
 
 
 def test_the_example_comparisons_are_those_of_the_embedded_world() -> None:

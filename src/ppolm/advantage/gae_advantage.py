@@ -31,7 +31,9 @@ class GAEAdvantage(Stateless):
     """How much better an action was than the policy's average, weighing near against far TD errors by λ."""
 
     gamma: float
+    """Discount factor γ."""
     lam: float
+    """λ: 0 trusts the value model, 1 the rewards alone."""
 
     def compute_gae_advantages(
         self,

@@ -20,6 +20,7 @@ class ReturnCalculator(Stateless):
     """The discounted sum of rewards from each token on."""
 
     gamma: float
+    """Discount factor γ."""
 
     def add_reward_to_go(self, sa_pairs: SAPairs | Sequence[Mapping[str, Any]], gamma: float | None = None) -> SAPairs:
         """Add ``reward_to_go``, from ``reward``."""

@@ -30,6 +30,7 @@ class TDError(Stateless):
     """How much better a step turned out than the value model had predicted."""
 
     gamma: float
+    """Discount factor γ."""
 
     def compute_td_errors(self, sa_pairs: SAPairs | Sequence[Mapping[str, Any]], gamma: float | None = None) -> SAPairs:
         """Add ``td_error``, from ``reward`` and ``value``."""

@@ -21,11 +21,17 @@ class Models:
     """One base, four roles."""
 
     setup: BaseModelSetup
+    """The base model and its tokenizer."""
     adapters: AdapterSet
+    """The adapters on it, by role."""
     policy: PolicyModel
+    """What is trained."""
     sft: SFTModel
+    """What KL is measured against."""
     value: ValueModel
+    """What predicts returns; trained."""
     reward: RewardModel | None
+    """What scores responses; None if no reward is a model."""
     ensemble: RewardEnsemble | None = None
     """All reward models as one, if there are several; ``reward`` is then the first of them."""
 

@@ -21,7 +21,9 @@ class Prompt:
     """Text or messages to answer; ``columns`` are passed to the reward function."""
 
     content: str | list[dict[str, Any]]
+    """A text, or the messages of a chat."""
     columns: Mapping[str, Any] = field(default_factory=dict)
+    """The other columns of its row."""
 
     @property
     def reference(self) -> str | None:

@@ -16,10 +16,15 @@ class Performance:
     """How the latest evaluation compares with those before it."""
 
     performance_improved: bool
+    """Whether this evaluation is the best so far."""
     avg_reward: float
+    """Mean held-out reward of this evaluation."""
     first_reward: float
+    """That of the first one, before training."""
     best_reward: float
+    """That of the best one."""
     best_step: int
+    """PPO steps done at the best one."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +36,9 @@ class Convergence:
     """
 
     status: str
+    """One of the words above."""
     reasons: tuple[str, ...]
+    """Why, in words."""
 
     @property
     def converged(self) -> bool:

@@ -20,6 +20,7 @@ class BatchedData:
     """Experience to train on; ``minibatches`` splits it by whole sequences."""
 
     pairs: SAPairs
+    """All tables that the buffer holds, as one."""
 
     def minibatches(self, size: int, order: str, random: torch.Generator) -> Iterator[SAPairs]:
         """Every sequence once, ``size`` at a time: freshly permuted, or ``bucketed`` with similar lengths together, or

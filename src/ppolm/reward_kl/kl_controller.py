@@ -22,10 +22,15 @@ class KLController:
     """The current coefficient β, and where it acts: in the token rewards or in the policy loss."""
 
     coef: float
+    """β now."""
     placement: str
+    """reward or loss: where β acts."""
     adaptive: bool
+    """Whether ``observe`` changes β."""
     target: float
+    """KL per response, in nats, that an adaptive β aims at."""
     horizon: int
+    """Responses over which an adaptive β changes: longer is slower."""
 
     @property
     def reward_coef(self) -> float:

@@ -37,6 +37,7 @@ class KLDivergence(Stateless):
     """How far the policy has moved from its reference, token by token."""
 
     estimator: str = "k1"
+    """k1 (log-ratio), k2 (half its square) or k3 (never negative, no bias)."""
 
     def add_kl_to_sa_pairs(self, sa_pairs: SAPairs | Sequence[Mapping[str, Any]]) -> SAPairs:
         """Add ``kl``, from ``logprob_policy`` and ``logprob_ref``."""

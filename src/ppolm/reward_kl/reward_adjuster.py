@@ -54,6 +54,7 @@ class RewardAdjuster(Stateless):
     """Subtracts the KL penalty from the rewards, so that the policy stays near its reference."""
 
     whiten_rewards: bool = False
+    """Whether the token rewards of a batch are scaled to deviation 1."""
 
     def adjust_rewards_with_kl(
         self, sa_pairs: SAPairs | Sequence[Mapping[str, Any]], rewards: Sequence[Score], kl_coef: float

@@ -20,11 +20,17 @@ class Sampling:
     """Settings of a rollout. ``greedy`` takes the most likely token and ignores top-k and top-p."""
 
     max_new_tokens: int
+    """Longest response."""
     temperature: float = 1.0
+    """Divides the logits: below 1 sharper, above 1 flatter."""
     top_k: int = 0
+    """Only the k most likely tokens; 0: all."""
     top_p: float = 1.0
+    """Only the most likely tokens that together have this probability; 1: all."""
     greedy: bool = False
+    """Always the most likely token."""
     batch_tokens: int = 32768
+    """Tokens of prompts and responses that are sampled at once."""
 
     @classmethod
     def of(cls, config: PPOConfig) -> Sampling:
