@@ -41,7 +41,8 @@ from ppolm.rewards.occasion import Occasion
 from ppolm.rewards.protocol import failed_scores
 from ppolm.rollout.generator import Generator
 from ppolm.runs.results import TrainingResults
-from ppolm.runs.training_run import TrainingRun, claim_run
+from ppolm.runs.run_start import claim_run
+from ppolm.runs.training_run import TrainingRun
 from ppolm.state import Stateful
 from ppolm.token_attribution import SAPairs
 from ppolm.token_attribution.token_attribution import TokenAttributor
