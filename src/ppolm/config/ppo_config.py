@@ -34,9 +34,9 @@ class PPOConfig(ModelSettings):
     """Initial value model: a new adapter with a zero head, or a copy of the reward model's adapter and head."""
 
     learning_rate: float = setting(1e-5, group="update", at_least=0, on_resume="fixed")
-    """Peak learning rate of the policy adapter (AdamW)."""
+    """Peak learning rate of the policy adapter (AdamW). A callback may change it while the run is under way."""
     value_learning_rate: float = setting(1e-4, group="value model", at_least=0, on_resume="fixed")
-    """Peak learning rate of the value adapter and head (AdamW)."""
+    """Peak learning rate of the value adapter and head (AdamW). A callback may change it."""
     lr_schedule: Literal["constant", "linear", "cosine"] = setting("constant", group="update", on_resume="fixed")
     """Learning rates over the PPO steps of a run: constant, or decaying to zero linearly or as a half cosine."""
     warmup_steps: int = setting(0, group="update", at_least=0, on_resume="fixed")
@@ -91,7 +91,7 @@ class PPOConfig(ModelSettings):
     """Each PPO step trains on this many of the latest rollouts. 1 is on-policy PPO."""
 
     kl_coef: float = setting(0.1, group="KL", at_least=0, on_resume="fixed")
-    """Coefficient beta of the KL penalty (its initial value when adaptive_kl is on)."""
+    """Coefficient beta of the KL penalty (its initial value when adaptive_kl is on). A callback may change it."""
     kl_estimator: Literal["k1", "k2", "k3"] = setting("k1", group="KL", on_resume="fixed")
     """Per-token KL estimate from x = log pi - log pi_ref: k1 = x, k2 = x^2 / 2, k3 = exp(-x) - 1 + x."""
     kl_placement: Literal["reward", "loss"] = setting("reward", group="KL", on_resume="fixed")

@@ -27,6 +27,7 @@ from ppolm.data.prompts import Prompt, as_prompts
 from ppolm.engines.build_engine import check_engine, release_engine
 from ppolm.evaluation.evaluator import Evaluator
 from ppolm.experience_buffer import ExperienceBuffer
+from ppolm.hooks.check_callbacks import checked_callbacks
 from ppolm.ppo_trainer.default_components import DefaultComponents
 from ppolm.ppo_trainer.generator import SequenceGenerator
 from ppolm.ppo_trainer.model_trainer import ModelTrainer
@@ -188,17 +189,20 @@ class PPOTrainer:
         *,
         eval_prompts: Sequence[Any] | None = None,
         resume: str | Path | None = None,
+        callbacks: Sequence[Any] = (),
     ) -> TrainingResults:
         """PPO steps over the prompts, in a run folder, with evaluation, checkpoints and early stop.
 
         Without ``eval_prompts`` a share of the prompts is held out (``eval_fraction``). ``resume`` is a run folder, or
-        one of its checkpoints, to continue. Ctrl-C or SIGTERM ends it with ``Stopped``, a KeyboardInterrupt, once all
-        finished steps are saved.
+        one of its checkpoints, to continue. ``callbacks`` are told of steps, evaluations and checkpoints; they may stop
+        the run and change settings (docs/callbacks.md). Ctrl-C or SIGTERM ends it with ``Stopped``, a
+        KeyboardInterrupt, once all finished steps are saved.
         """
         epochs = self.config.num_epochs if num_epochs is None else num_epochs
+        checked_callbacks(callbacks)
         try:
             with claim_run(self.config, resume, self.models.setup.ranks) as claim:
-                return TrainingRun(self, prompts, epochs, eval_prompts, resume, claim).run()
+                return TrainingRun(self, prompts, epochs, eval_prompts, resume, claim, callbacks).run()
         finally:
             self.release()
 

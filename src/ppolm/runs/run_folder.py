@@ -7,6 +7,7 @@ import logging
 import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from ppolm.config import PPOConfig
 from ppolm.config.paths import did_you_mean
 from ppolm.config.yaml_io import read_yaml
 from ppolm.errors import ConfigError, RunFolderError
+from ppolm.hooks.run_control import Change
 from ppolm.ranks import Ranks
 from ppolm.storage.atomic import explained, tidy, verify_folder, write_file, write_folder
 from ppolm.storage.claim import Claim
@@ -79,6 +81,11 @@ class RunFolder:
         for name, value in metrics.items():
             if isinstance(value, (int, float)) and math.isfinite(value) and name != "step":
                 self._tensorboard.add_scalar(f"{kind}/{name}", value, int(metrics["step"]))
+
+    def log_change(self, step: int, change: Change, after: str) -> None:
+        """Append a line to metrics.jsonl about a setting that has another value after this step or its evaluation."""
+        row = {"kind": "change", "step": step, "after": after, **asdict(change)}
+        self._observe("metrics", lambda: append_line(self.path / "metrics.jsonl", row))
 
     def note(self, name: str, facts: Mapping[str, Any]) -> None:
         """Write facts about the run to a JSON file of their own, atomically: others may be reading it."""

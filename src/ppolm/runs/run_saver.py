@@ -13,15 +13,23 @@ from ppolm.runs.abandoned_steps import keep_best
 from ppolm.runs.ppo_checkpoint import save_state, scale_state
 from ppolm.runs.prompt_schedule import PromptSchedule
 from ppolm.runs.run_folder import RunFolder
+from ppolm.state import Stateful
 
 
 class RunSaver:
     """Writes the state of a run into its folder, and knows what is already there."""
 
     def __init__(
-        self, trainer: Trainer, evaluator: Evaluator | None, schedule: PromptSchedule, folder: RunFolder
+        self,
+        trainer: Trainer,
+        evaluator: Evaluator | None,
+        callbacks: Stateful,
+        schedule: PromptSchedule,
+        folder: RunFolder,
     ) -> None:
         self.trainer, self.evaluator, self.schedule, self.folder = trainer, evaluator, schedule, folder
+        self.others: dict[str, Stateful] = {"callbacks": callbacks, **({"evaluator": evaluator} if evaluator else {})}
+        """What has a state besides the trainer's components."""
         self.saved: tuple[int, int] | None = None
         """Step and number of evaluations of the last checkpoint; None before the first one."""
 
@@ -56,7 +64,7 @@ class RunSaver:
         keep_best(self.folder.path, folder)
         save_state(
             self.trainer,
-            self.evaluator,
+            self.others,
             folder,
             prompts=self.schedule.fingerprint,
             total_steps=self.schedule.total_steps,

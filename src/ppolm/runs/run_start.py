@@ -10,7 +10,6 @@ from ppolm.config import PPOConfig
 from ppolm.config.without_effect import defaults, without_idle
 from ppolm.embedded import reward_path
 from ppolm.errors import RunFolderError
-from ppolm.evaluation.evaluator import Evaluator
 from ppolm.ranks import Ranks
 from ppolm.readiness.stored import doubts_about
 from ppolm.runs.abandoned_steps import set_aside
@@ -18,6 +17,7 @@ from ppolm.runs.ppo_checkpoint import load_state
 from ppolm.runs.prompt_schedule import PromptSchedule
 from ppolm.runs.resume import find_checkpoint, run_of
 from ppolm.runs.run_folder import IN_USE, RunFolder, read_run_config, tidy_run
+from ppolm.runs.run_saver import RunSaver
 from ppolm.storage.claim import Claim, claim_numbered, claim_together
 from ppolm.storage.prompt_record import write_held_out, write_trained_on
 from ppolm.storage.refuse_changes import refuse_changes
@@ -65,15 +65,14 @@ def create_run(folder: RunFolder, trainer: Trainer, schedule: PromptSchedule) ->
     folder.ranks.do_once(write)
 
 
-def resume_run(
-    folder: RunFolder, path: Path, trainer: Trainer, evaluator: Evaluator | None, schedule: PromptSchedule
-) -> Path | None:
+def resume_run(saver: RunSaver, path: Path) -> Path | None:
     """Continue the run or checkpoint at ``path``; returns the folder that files of later steps moved to, if any."""
+    folder, trainer, schedule = saver.folder, saver.trainer, saver.schedule
     ranks, config = folder.ranks, folder.config
     ranks.do_once(lambda: tidy_run(folder.claim))
     run, checkpoint = ranks.once(lambda: find_checkpoint(path))
     refuse_changes(read_run_config(run).to_dict(), config, run)
-    progress = load_state(trainer, evaluator, checkpoint)
+    progress = load_state(trainer, saver.others, checkpoint)
     refuse_changes(without_idle(progress["config"], defaults(config)), config, checkpoint)
     if progress["prompts"] != schedule.fingerprint:
         raise RunFolderError(f"Run {run} was started with other prompts. Resume it with the same ones.")
@@ -84,5 +83,6 @@ def resume_run(
         )
     ranks.do_once(folder.reopen)
     folder.last_step = trainer.step
-    seen = {int(row["step"]) for row in (evaluator.history if evaluator else [])}
+    seen = {int(row["step"]) for row in (saver.evaluator.history if saver.evaluator else [])}
+    saver.saved = saver.progress
     return ranks.once(lambda: set_aside(run, checkpoint, trainer.step, seen))

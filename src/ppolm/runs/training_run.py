@@ -5,18 +5,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ppolm.components import Trainer
 from ppolm.config.compared import compared
-from ppolm.errors import ConfigError, EngineError, TrainingDivergedError
+from ppolm.errors import CallbackError, ConfigError, EngineError, TrainingDivergedError
 from ppolm.evaluation.evaluator import Evaluator
 from ppolm.evaluation.verdict import Convergence, judge, judge_run
+from ppolm.hooks.callback import RunDone
+from ppolm.hooks.callbacks import Callbacks, Decisions
 from ppolm.messages import reason
 from ppolm.rollout.generated_text import sample_rows
-from ppolm.runs.abandonable import AbandonableWork
+from ppolm.runs.abandonable import AbandonableWork, evaluation_row
 from ppolm.runs.progress import Progress
 from ppolm.runs.prompt_schedule import plan_prompts
 from ppolm.runs.results import TrainingResults
@@ -64,7 +66,9 @@ class TrainingRun:
         eval_prompts: Sequence[Any] | None,
         resume: str | Path | None,
         claim: Claim,
+        callbacks: Sequence[Any] = (),
     ) -> None:
+        self.callbacks = Callbacks(callbacks, trainer)
         self.trainer, self.config, self.claim = trainer, trainer.config, claim
         self.ranks = trainer.models.setup.ranks
         """The processes of this run. All of them drive it; the first one writes its folder."""
@@ -89,8 +93,9 @@ class TrainingRun:
         why = "there are no evaluation prompts" if self.config.eval_every else "eval_every is 0"
         self.convergence = Convergence("not evaluated", (why,))
         self.folder = RunFolder(claim, self.config, self.ranks)
-        self.saver = RunSaver(trainer, self.evaluator, self.schedule, self.folder)
-        self.work = AbandonableWork(trainer, self.schedule, self.stopping)
+        self.saver = RunSaver(trainer, self.evaluator, self.callbacks, self.schedule, self.folder)
+        self.work = AbandonableWork(trainer, self.schedule, self.stopping, self.callbacks)
+        self.callbacks.begin(self.folder.path, self.schedule.total_steps)
         if resume is None:
             create_run(self.folder, trainer, self.schedule)
         else:
@@ -105,12 +110,12 @@ class TrainingRun:
     def _agree(self) -> None:
         """Of several processes: raise before the first step if they would not take the same ones."""
         if self.ranks.shares:
-            prompts = {"prompts": self.schedule.fingerprint, "number of steps": self.schedule.total_steps}
-            self.ranks.agree_on(" before the first step", {**compared(self.config), **prompts})
+            steps = {"prompts": self.schedule.fingerprint, "number of steps": self.schedule.total_steps}
+            others = {"callbacks": list(self.callbacks.by_name)}
+            self.ranks.agree_on(" before the first step", {**compared(self.config), **steps, **others})
 
     def _resume(self, path: Path) -> None:
-        self.aside = resume_run(self.folder, path, self.trainer, self.evaluator, self.schedule)
-        self.saver.saved = self.saver.progress
+        self.aside = resume_run(self.saver, path)
         if self.evaluator and self.evaluator.history:
             self.convergence = judge(self.evaluator.history, self.evaluator.limits)[1]
 
@@ -124,12 +129,14 @@ class TrainingRun:
         except Exception as error:
             self._note_end("failed", why=reason(error))
             raise
-        self._note_end(results.stopped, verdict=results.verdict, reasons=results.reasons)
+        self._note_end(results.stopped, why=results.why, verdict=results.verdict, reasons=results.reasons)
         return results
 
     def _note_end(self, state: str, **facts: Any) -> None:
+        """Write down how the run ended, and tell callbacks."""
         ended = replace(self.status, state=state, ended=utc_now(), **facts)
         self.folder.note("status", ended.to_dict())
+        self.callbacks.tell_end(RunDone(self.trainer.step, state, ended.why, ended.verdict, ended.reasons))
 
     def _run(self) -> TrainingResults:
         progress = Progress(self.schedule.total_steps, self.trainer.step, silent=not self.ranks.first)
@@ -146,6 +153,13 @@ class TrainingRun:
                 if self.saver.is_behind:
                     self.work.give_up_rollout()
                     self.saver.save_checkpoint()  # nothing that was trained is lost
+                raise
+            except CallbackError:
+                if self.saver.is_behind:
+                    self.work.give_up_rollout()
+                    self.saver.save_checkpoint()
+                results = self._results("failed")
+                self.ranks.do_once(lambda: write_report(results))
                 raise
             except Stopped as stop:
                 self.stopping.shield()
@@ -165,23 +179,25 @@ class TrainingRun:
     def _train(self, progress: Progress) -> None:
         trainer, total = self.trainer, self.schedule.total_steps
         if trainer.step == 0 and self.saver.saved is None:
-            self.saver.save_checkpoint()  # something to resume from, whatever happens in the first steps
+            self._save_checkpoint(progress)  # something to resume from, whatever happens in the first steps
         elif self.saver.saved is not None:
             moved = f"; everything from later steps was moved to {self.aside}" if self.aside else ""
             progress.say(f"resuming after step {trainer.step} of {total}{moved}")
+        self._decide(self.work.told("on_start"), "start", progress)
         if self._evaluation_is_due:  # the first one, or one skipped by an earlier stop
             self._evaluate(progress)
             if trainer.step and self._checkpoint_is_due:
-                self.work.wait_for_rollout()
-                self.saver.save_checkpoint()
+                self._save_checkpoint(progress)
         while trainer.step < total and not self._stops:
             self.stopping.check(1)
             self._step(progress)
             if self._evaluation_is_due:
                 self._evaluate(progress)
             if self._checkpoint_is_due:
-                self.work.wait_for_rollout()
-                self.saver.save_checkpoint()
+                self._save_checkpoint(progress)
+        if self._evaluation_is_due:  # a callback may have stopped the run after its checkpoint
+            self._evaluate(progress)
+            self._save_checkpoint(progress)
 
     def _end_early(self, number: int) -> None:
         """Save the last finished step, write the report, and raise Stopped."""
@@ -193,14 +209,14 @@ class TrainingRun:
             self.work.give_up_rollout()
             self.saver.save_checkpoint()
         results = self._results("interrupted")
-        self._note_end("interrupted", verdict=results.verdict, reasons=results.reasons)
         with suppress(Stopped), self.stopping.interruptible(self.stopping.count + 1):
             self.ranks.do_once(lambda: write_report(results))
+        self._note_end("interrupted", verdict=results.verdict, reasons=results.reasons)
         raise Stopped(number, self.folder.path, f"after step {step} of {total}") from None
 
     @property
     def _is_last(self) -> bool:
-        return self.trainer.step == self.schedule.total_steps
+        return self.trainer.step == self.schedule.total_steps or self.callbacks.stopped is not None
 
     @property
     def _evaluation_is_due(self) -> bool:
@@ -214,16 +230,15 @@ class TrainingRun:
 
     @property
     def _stops(self) -> bool:
-        """Whether the last evaluation ends the run."""
-        return self.convergence.should_stop and self.config.stop_on_alarm
+        """Whether the last evaluation or a callback ends the run."""
+        return (self.convergence.should_stop and self.config.stop_on_alarm) or self.callbacks.stopped is not None
 
     def _step(self, progress: Progress) -> None:
         trainer, config = self.trainer, self.config
         self.ranks.do_once(self.claim.check)  # if the folder is gone, the result could not be saved
         reward_coef = trainer.kl.reward_coef  # an adaptive one changes at the end of the step
-        results = self.work.step()
+        results, decisions = self.work.step()
         step, metrics = trainer.step, results["metrics"]
-        metrics["epoch"] = self.schedule.epoch(step - 1)
         warn_of_step(metrics)
         self.metrics.append(metrics)
         self.folder.log_metrics(metrics)
@@ -233,14 +248,31 @@ class TrainingRun:
             notes = {"kl_coef": metrics["kl_coef"], "reward_coef": reward_coef}
             self.folder.write_table(step, results["sa_pairs"], **notes)
         progress.step(metrics)
+        self._decide(decisions, "step", progress)
+
+    def _decide(self, decisions: Decisions, after: str, progress: Progress) -> None:
+        """Apply and record what callbacks want, once what they were told of is recorded."""
+        self.callbacks.apply(decisions)
+        for change in decisions.changes:
+            self.folder.log_change(self.trainer.step, change, after)
+            progress.say(f"{change.by}: {change.setting} {change.old:g} -> {change.new:g} from the next step on")
+        if decisions.stop:
+            progress.say(f"stopping: {decisions.stop}")
+        if decisions.interrupted:
+            self.stopping.count_interrupt()
+        self.callbacks.raise_failure(decisions)
+
+    def _save_checkpoint(self, progress: Progress) -> None:
+        self.work.wait_for_rollout()
+        path = self.saver.save_checkpoint()
+        self._decide(self.work.told("on_checkpoint", path), "checkpoint", progress)
 
     def _evaluate(self, progress: Progress) -> None:
         assert self.evaluator is not None
         progress.evaluating()
-        measured = self.work.measure(self.evaluator)
+        measured, (performance, self.convergence), decisions = self.work.evaluation(self.evaluator)
         metrics = measured.metrics
-        performance, self.convergence = self.evaluator.evaluate(measured)
-        self.folder.log_metrics({**metrics, **asdict(self.convergence)}, kind="eval")
+        self.folder.log_metrics(evaluation_row(measured, self.convergence), kind="eval")
         self.folder.log_samples(int(metrics["step"]), measured.samples, kind="eval")
         judged = f"judge {metrics['judge']:.4g}  " if "judge" in metrics else ""
         progress.evaluated(
@@ -250,9 +282,11 @@ class TrainingRun:
         )
         if performance.performance_improved and not (self.convergence.collapsed or self.convergence.over_optimised):
             self.saver.save_best({**metrics, "chosen_by": "highest reward on the held-out prompts"})
+        self._decide(decisions, "evaluation", progress)
 
     def _results(self, stopped: str = "finished") -> TrainingResults:
-        stopped = self.convergence.status if self._stops else stopped
+        if stopped == "finished" and self._stops:
+            stopped = self.convergence.status if self.convergence.should_stop else "stopped"
         performance, verdict = None, self.convergence
         if self.evaluator and self.evaluator.history:
             performance, verdict = judge_run(self.evaluator.history, self.evaluator.limits)
@@ -261,6 +295,7 @@ class TrainingRun:
             best_dir=self.folder.path / "best",
             steps=self.trainer.step,
             stopped=stopped,
+            why=(self.callbacks.stopped or "") if stopped == "stopped" else "",
             verdict=verdict.status,
             reasons=verdict.reasons,
             performance=performance,
