@@ -31,7 +31,7 @@ PAGES = (README, "docs/installation.md", "docs/commands.md", "docs/rewards.md", 
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
 SMALL = shlex.split(
     "--max-steps 1 --batch-size 2 --minibatch-size 2 --max-new-tokens 4 --lora-r 2 --eval-every 1 --max-eval-prompts 2 "
-    "--no-tensorboard"
+    "--log-to"
 )
 
 

@@ -12,10 +12,11 @@ from typing import Any, Literal
 from ppolm.config.limits import LARGEST
 from ppolm.config.model_settings import ModelSettings
 from ppolm.config.presets import preset_values
+from ppolm.config.renamed import renamed
 from ppolm.config.setting import setting
 from ppolm.config.validation import check_ppo
 from ppolm.config.without_effect import defaults, without_idle
-from ppolm.names import EngineName
+from ppolm.names import EngineName, LoggerName
 
 
 @dataclass(frozen=True)
@@ -219,12 +220,18 @@ class PPOConfig(ModelSettings):
     """PPO steps between token tables (Parquet); the first step is always written. 0: none."""
     samples_per_step: int = setting(4, group="run", at_least=0, on_resume="may change")
     """Samples (prompt, response, reward) written to samples.jsonl at each step."""
-    tensorboard: bool = setting(True, group="run", on_resume="may change")
-    """Write TensorBoard events into the run folder."""
+    log_to: tuple[LoggerName, ...] = setting(("tensorboard",), group="run", on_resume="may change")
+    """Tools that get the numbers of every step and evaluation, besides the run folder: tensorboard, wandb, mlflow,
+    trackio (docs/callbacks.md). Empty: none."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_ppo(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> PPOConfig:
+        """Build from a mapping, which may have names of earlier versions."""
+        return super().from_dict(renamed(values))
 
     @classmethod
     def from_stored(cls, values: Mapping[str, Any]) -> PPOConfig:

@@ -46,12 +46,12 @@ class Callbacks:
         self.by_name: dict[str, Any] = checked_callbacks(callbacks)
         self.stopped: str | None = None
         """Which callback stops the run, and why."""
-        self._control = RunControl(trainer, Path(), 0)
+        self.control = RunControl(trainer, Path(), 0)
         self._cause: BaseException | None = None
 
     def begin(self, folder: Path, total_steps: int) -> None:
         """Give them a handle of this run; raises if the state of one of them could not be saved."""
-        self._control = RunControl(self.trainer, folder, total_steps)
+        self.control = RunControl(self.trainer, folder, total_steps)
         self.state_dict()
 
     def wants(self, method: str) -> bool:
@@ -68,9 +68,9 @@ class Callbacks:
         for name, callback in self.by_name.items():
             if not told(callback, method):
                 continue
-            self._control.begin(method, {one.setting: one.new for one in changes})
+            self.control.begin(method, {one.setting: one.new for one in changes})
             try:
-                getattr(callback, method)(*facts, self._control)
+                getattr(callback, method)(*facts, self.control)
             except Stopped:
                 raise
             except KeyboardInterrupt:
@@ -78,7 +78,7 @@ class Callbacks:
             except (Exception, SystemExit) as error:
                 self._cause = error
                 return Decisions(tuple(changes), stop, failure=_failure(name, method, error))
-            asked, why = self._control.asked(name)
+            asked, why = self.control.asked(name)
             changes += asked
             stop = stop or (f"{name}: {why}" if why else None)
         return Decisions(tuple(changes), stop)

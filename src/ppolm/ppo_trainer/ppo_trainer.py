@@ -28,6 +28,7 @@ from ppolm.engines.build_engine import check_engine, release_engine
 from ppolm.evaluation.evaluator import Evaluator
 from ppolm.experience_buffer import ExperienceBuffer
 from ppolm.hooks.check_callbacks import checked_callbacks
+from ppolm.hooks.loggers import check_loggers
 from ppolm.ppo_trainer.default_components import DefaultComponents
 from ppolm.ppo_trainer.generator import SequenceGenerator
 from ppolm.ppo_trainer.model_trainer import ModelTrainer
@@ -83,6 +84,7 @@ class PPOTrainer:
         if own is not None:
             config = dataclasses.replace(config, reward=tuple(own))
         check_engine(config)
+        check_loggers(config)
         self.models = models = models or setup_models(config)
         # The run stores the precision that is actually used, even if the setting was auto.
         self.config = config = dataclasses.replace(config, dtype=models.setup.precision["weights"])

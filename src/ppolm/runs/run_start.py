@@ -82,7 +82,6 @@ def resume_run(saver: RunSaver, path: Path) -> Path | None:
             f"schedule depends on that; it cannot become {schedule.total_steps}. Start a new run."
         )
     ranks.do_once(folder.reopen)
-    folder.last_step = trainer.step
     seen = {int(row["step"]) for row in (saver.evaluator.history if saver.evaluator else [])}
     saver.saved = saver.progress
     return ranks.once(lambda: set_aside(run, checkpoint, trainer.step, seen))

@@ -16,9 +16,10 @@ from ppolm.evaluation.evaluator import Evaluator
 from ppolm.evaluation.verdict import Convergence, judge, judge_run
 from ppolm.hooks.callback import RunDone
 from ppolm.hooks.callbacks import Callbacks, Decisions
+from ppolm.hooks.loggers import Loggers
 from ppolm.messages import reason
 from ppolm.rollout.generated_text import sample_rows
-from ppolm.runs.abandonable import AbandonableWork, evaluation_row
+from ppolm.runs.abandonable import AbandonableWork, evaluation_done, evaluation_row, step_done
 from ppolm.runs.progress import Progress
 from ppolm.runs.prompt_schedule import plan_prompts
 from ppolm.runs.results import TrainingResults
@@ -68,7 +69,7 @@ class TrainingRun:
         claim: Claim,
         callbacks: Sequence[Any] = (),
     ) -> None:
-        self.callbacks = Callbacks(callbacks, trainer)
+        self.callbacks, self.loggers = Callbacks(callbacks, trainer), Loggers(trainer)
         self.trainer, self.config, self.claim = trainer, trainer.config, claim
         self.ranks = trainer.models.setup.ranks
         """The processes of this run. All of them drive it; the first one writes its folder."""
@@ -136,7 +137,9 @@ class TrainingRun:
         """Write down how the run ended, and tell callbacks."""
         ended = replace(self.status, state=state, ended=utc_now(), **facts)
         self.folder.note("status", ended.to_dict())
-        self.callbacks.tell_end(RunDone(self.trainer.step, state, ended.why, ended.verdict, ended.reasons))
+        end = RunDone(self.trainer.step, state, ended.why, ended.verdict, ended.reasons)
+        self.callbacks.tell_end(end)
+        self.loggers.tell(self.callbacks.control, "on_end", end)
 
     def _run(self) -> TrainingResults:
         progress = Progress(self.schedule.total_steps, self.trainer.step, silent=not self.ranks.first)
@@ -167,7 +170,6 @@ class TrainingRun:
                 self._end_early(stop.number)
             finally:
                 progress.close()
-                self.folder.close()
             if not self.evaluator:
                 about = {"step": self.trainer.step, "chosen_by": "last step: there are no evaluation prompts"}
                 self.saver.save_best(about)
@@ -183,6 +185,7 @@ class TrainingRun:
         elif self.saver.saved is not None:
             moved = f"; everything from later steps was moved to {self.aside}" if self.aside else ""
             progress.say(f"resuming after step {trainer.step} of {total}{moved}")
+        self.loggers.tell(self.callbacks.control, "on_start")
         self._decide(self.work.told("on_start"), "start", progress)
         if self._evaluation_is_due:  # the first one, or one skipped by an earlier stop
             self._evaluate(progress)
@@ -242,6 +245,7 @@ class TrainingRun:
         warn_of_step(metrics)
         self.metrics.append(metrics)
         self.folder.log_metrics(metrics)
+        self.loggers.tell(self.callbacks.control, "on_step", step_done(results))
         samples = sample_rows(results["generated_texts"], results["rewards"])
         self.folder.log_samples(step, samples[: config.samples_per_step])
         if config.table_every and (step == 1 or step % config.table_every == 0):
@@ -273,6 +277,8 @@ class TrainingRun:
         measured, (performance, self.convergence), decisions = self.work.evaluation(self.evaluator)
         metrics = measured.metrics
         self.folder.log_metrics(evaluation_row(measured, self.convergence), kind="eval")
+        facts = evaluation_done(measured, self.convergence)
+        self.loggers.tell(self.callbacks.control, "on_evaluation", facts)
         self.folder.log_samples(int(metrics["step"]), measured.samples, kind="eval")
         judged = f"judge {metrics['judge']:.4g}  " if "judge" in metrics else ""
         progress.evaluated(
