@@ -35,7 +35,10 @@ class TrackioSink:
 
     def _free(self, name: str) -> str:
         """A name that no run of the project has: Trackio continues runs by their names."""
-        taken = {str(run.name) for run in self._trackio.Api().runs(PROJECT)}
+        try:
+            taken = {str(run.name) for run in self._trackio.Api().runs(PROJECT)}
+        except ValueError:  # the project does not exist yet
+            return name
         return f"{name}-{uuid.uuid4().hex[:4]}" if name in taken else name
 
     def numbers(self, kind: str, step: int, numbers: Mapping[str, float]) -> None:
