@@ -112,7 +112,6 @@ def logged(tmp_path_factory: pytest.TempPathFactory, model_folder: Path) -> Logg
     return made
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("tool", TOOLS)
 def test_a_run_and_its_resume_are_in_every_tool_number_by_number(
     logged: Logged, tool: str, monkeypatch: pytest.MonkeyPatch
@@ -148,7 +147,6 @@ def test_a_run_and_its_resume_are_in_every_tool_number_by_number(
         assert (4, "stopped", "finished") in others
 
 
-@pytest.mark.slow
 def test_keys_in_the_environment_are_in_no_file_and_in_no_message(logged: Logged) -> None:
     files = [path for path in logged.folder.rglob("*") if path.is_file()]
     assert len(files) > 100
@@ -157,7 +155,6 @@ def test_keys_in_the_environment_are_in_no_file_and_in_no_message(logged: Logged
         assert not [path for path in files if secret.encode() in path.read_bytes()]
 
 
-@pytest.mark.slow
 def test_a_resume_from_an_earlier_checkpoint_doubles_no_step(logged: Logged, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last test of this file that uses the run: it changes it."""
     logged.start("--resume", str(logged.run / "checkpoints" / "step-000002"), "--max-steps", "5")

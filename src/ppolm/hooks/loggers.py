@@ -73,5 +73,9 @@ class Loggers:
         for logger in self._loggers:
             try:
                 getattr(logger, method)(*facts, control)
+            except KeyboardInterrupt:
+                if method != "on_end":
+                    raise
+                log.warning("%s is not waited for any longer", logger.tool)  # a signal; the run itself is saved
             except Exception as error:
                 log.warning("%s failed in %s, and the run goes on: %s", logger.tool, method, reason(error))
