@@ -246,6 +246,8 @@ def test_a_tool_that_falls_too_far_behind_is_left_out(
 def test_old_settings_files_with_tensorboard_still_load() -> None:
     assert PPOConfig.from_dict({"tensorboard": True}).log_to == ("tensorboard",)
     assert PPOConfig.from_dict({"tensorboard": False}).log_to == ()
+    with pytest.raises(ConfigError, match="tensorboard is 'yes', expected true or false"):
+        PPOConfig.from_dict({"tensorboard": "yes"})
     with pytest.raises(ConfigError, match="log_to, which is given too"):
         PPOConfig.from_dict({"tensorboard": True, "log_to": ["wandb"]})
     with pytest.raises(ConfigError, match="log_to is 'wnb', expected one of: tensorboard, wandb, mlflow, trackio"):
