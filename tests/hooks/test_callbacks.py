@@ -1,5 +1,5 @@
 # ruff: noqa: ARG002 (a callback has its arguments, whether it reads them or not)
-"""Callbacks: what they are told, that they may stop a run and change settings, and that a failing one harms nothing."""
+"""Callbacks: what they are told; that they may stop a run and change settings, also through a resume."""
 
 from __future__ import annotations
 
@@ -12,74 +12,19 @@ from typing import Any
 
 import pytest
 
-from ppolm import Callback, EvaluationDone, RunControl, RunDone, StepDone, Stopped
+from ppolm import Callback, EvaluationDone, RunControl, StepDone, Stopped
 from ppolm.cli.main import run as ppolm
 from ppolm.config import PPOConfig
 from ppolm.errors import CallbackError, ConfigError
 from ppolm.ppo_trainer import PPOTrainer
 from ppolm.runs.run_status import read_status
 from ppolm.storage.metrics_log import read_metrics
-from ppolm.storage.state_files import copied
 from tests.conftest import spread
+from tests.hooks.steering import Steering, Watching, lines
 from tests.runs.compared_runs import STATEFUL, assert_same_run, numbers
 
 MakeConfig = Callable[..., PPOConfig]
 PROMPTS = [f"Prompt number {i} of some:" for i in range(14)]
-CHANGES = {1: {"kl_coef": 0.3}, 3: {"learning_rate": 5e-4, "value_learning_rate": 2e-3}, 4: {"kl_coef": 0.05}}
-"""After which steps a callback changes what."""
-
-
-def lines(run: Path, kind: str) -> list[dict[str, Any]]:
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [row for row in rows if row["kind"] == kind]
-
-
-class Steering(Callback):
-    """Changes settings, and counts its calls in its state."""
-
-    def __init__(self, changes: dict[int, dict[str, float]] = CHANGES, interrupt_after: int | None = None) -> None:
-        self.changes, self.interrupt_after, self.calls = changes, interrupt_after, 0
-
-    def on_step(self, step: StepDone, run: RunControl) -> None:
-        self.calls += 1
-        if step.step == self.interrupt_after:
-            raise KeyboardInterrupt
-        run.change(**self.changes.get(step.step, {}))
-
-    def on_evaluation(self, evaluation: EvaluationDone, run: RunControl) -> None:
-        if evaluation.step == 2:
-            run.change(kl_coef=run.settings["kl_coef"] * 2)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"calls": self.calls}
-
-    def load_state_dict(self, state: Any) -> None:
-        self.calls = state["calls"]
-
-
-class Watching:
-    """Not a Callback by inheritance: its methods are enough."""
-
-    def __init__(self) -> None:
-        self.seen: list[Any] = []
-        self.steps: list[StepDone] = []
-
-    def on_start(self, run: RunControl) -> None:
-        self.seen.append(("start", run.step))
-
-    def on_step(self, step: StepDone, run: RunControl) -> None:
-        self.seen.append(("step", run.step))
-        self.steps.append(step)
-
-    def on_evaluation(self, evaluation: EvaluationDone, run: RunControl) -> None:
-        self.seen.append(("evaluation", evaluation.step, evaluation.status))
-
-    def on_checkpoint(self, checkpoint: Path, run: RunControl) -> None:
-        assert (checkpoint / "manifest.json").is_file()
-        self.seen.append(("checkpoint", checkpoint.name))
-
-    def on_end(self, end: RunDone, run: RunControl) -> None:
-        self.seen.append(("end", end.stopped, end.why, (run.folder / "report" / "summary.md").is_file()))
 
 
 def test_a_callback_is_told_everything_in_order_with_the_facts_that_the_run_writes(make_config: MakeConfig) -> None:
@@ -121,7 +66,7 @@ def test_a_run_with_changes_that_is_interrupted_and_resumed_equals_the_uninterru
 ) -> None:
     def train(name: str, interrupt_after: int | None = None, resume: Path | None = None) -> Path:
         trainer = PPOTrainer(make_config(**STATEFUL, run_name=name, keep_checkpoints=9), reward=spread)
-        return trainer.train(PROMPTS, callbacks=[Steering(CHANGES, interrupt_after)], resume=resume).run_dir
+        return trainer.train(PROMPTS, callbacks=[Steering(interrupt_after=interrupt_after)], resume=resume).run_dir
 
     whole = train("whole")
     broken = whole.parent / "broken"
@@ -286,170 +231,3 @@ def test_settings_change_only_where_a_resume_repeats_it(make_config: MakeConfig,
         CallbackError, match=f"Late failed in {moment} .*{moment} cannot change settings: a resume could"
     ):
         PPOTrainer(make_config(max_steps=1, eval_every=0), reward=spread).train(PROMPTS, callbacks=[late])
-
-
-class Failing(Callback):
-    """Raises, after it has asked for a change that must not be made."""
-
-    def __init__(self, moment: str, error: type[BaseException] = ZeroDivisionError) -> None:
-        self.moment, self.error = moment, error
-
-    def on_step(self, step: StepDone, run: RunControl) -> None:
-        if self.moment == "on_step" and step.step == 2:
-            run.change(kl_coef=9.0)
-            raise self.error("of cheese")
-
-    def on_evaluation(self, evaluation: EvaluationDone, run: RunControl) -> None:
-        if self.moment == "on_evaluation" and evaluation.step == 2:
-            run.change(kl_coef=9.0)
-            raise self.error("of cheese")
-
-
-@pytest.mark.parametrize(
-    ("moment", "error"),
-    [("on_step", ZeroDivisionError), ("on_evaluation", ZeroDivisionError), ("on_step", SystemExit)],
-)
-def test_a_callback_that_fails_ends_the_run_saved_and_named_and_a_resume_equals_a_run_without_it(
-    make_config: MakeConfig, moment: str, error: type[BaseException]
-) -> None:
-    config = make_config(**STATEFUL, run_name="broken")
-    with pytest.raises(
-        CallbackError, match=rf"The callback Failing failed in {moment} \(test_callbacks.py, line \d+\): .*of che"
-    ):
-        PPOTrainer(config, reward=spread).train(PROMPTS, callbacks=[Steering(), Failing(moment, error)])
-    broken = Path(config.output_dir) / "broken"
-    status = read_status(broken)
-    assert status is not None
-    assert status.state == "failed"
-    assert "The callback Failing failed" in status.why
-    assert (broken / "checkpoints/step-000002/manifest.json").is_file(), "step 2 is saved, though no checkpoint was due"
-    assert (broken / "report/summary.md").is_file()
-    PPOTrainer(config, reward=spread).train(PROMPTS, callbacks=[Steering(), Failing("never")], resume=broken)
-    whole = PPOTrainer(make_config(**STATEFUL, run_name="whole"), reward=spread)
-    assert_same_run(whole.train(PROMPTS, callbacks=[Steering(), Failing("never")]).run_dir, broken)
-
-
-def test_a_callback_that_fails_at_the_end_is_a_warning_since_all_is_saved(
-    make_config: MakeConfig, caplog: pytest.LogCaptureFixture
-) -> None:
-    class Late:
-        def on_end(self, end: RunDone, run: RunControl) -> None:
-            run.stop("too late")
-
-    results = PPOTrainer(make_config(max_steps=1, eval_every=0), reward=spread).train(PROMPTS, callbacks=[Late()])
-    assert results.stopped == "finished"
-    assert "The callback Late failed in on_end" in caplog.text
-    assert "The run has ended, so there is nothing to stop" in caplog.text
-
-
-def test_on_end_is_called_when_the_reward_fails_and_when_a_signal_stops_the_run(make_config: MakeConfig) -> None:
-    def bad(prompts: list[str], responses: list[str]) -> list[float]:
-        raise ValueError("out of cheese")
-
-    watching = Watching()
-    with pytest.raises(Exception, match="out of cheese"):
-        PPOTrainer(make_config(max_steps=1, eval_every=0), reward=bad).train(PROMPTS, callbacks=[watching])
-    assert watching.seen[-1][:2] == ("end", "failed")
-    assert "out of cheese" in watching.seen[-1][2]
-    stopped = make_config(max_steps=3, eval_every=0, run_name="stopped")
-    with pytest.raises(Stopped, match="after step 2 of 3"):
-        PPOTrainer(stopped, reward=spread).train(PROMPTS, callbacks=[Steering(interrupt_after=2), watching])
-    assert watching.seen[-1] == ("end", "interrupted", "", True)
-
-
-def no_arguments(self: Any) -> None: ...
-
-
-async def later(self: Any, step: Any, run: Any) -> None: ...
-
-
-def fine(self: Any, step: Any, run: Any) -> None: ...
-
-
-@pytest.mark.parametrize(
-    ("callbacks", "said"),
-    [
-        ([type("Typo", (Callback,), {"on_stepp": fine})()], "'on_stepp', which nothing calls. Did you mean on_st"),
-        ([type("Few", (), {"on_step": no_arguments})()], r"Few.on_step\(\) .*other arguments, expected on_step"),
-        ([type("Later", (), {"on_step": later})()], "Later.on_step is async"),
-        ([type("Late", (), {"on_step": 3})()], "Late.on_step is 3, expected on_step"),
-        ([type("Empty", (), {})()], "no callback: it has none of the methods on_start"),
-        ([Watching], r"Watching is a class. Pass an object of it: Watching\(\)"),
-        (Watching(), "expected a list of callbacks"),
-        ([fine], "no callback"),
-        ([type("Half", (), {"on_step": fine, "load_state_dict": fine})()], "load_state_dict but no state_dict"),
-    ],
-)  # fmt: skip
-def test_a_callback_with_wrong_methods_is_refused_before_anything_is_begun(
-    make_config: MakeConfig, callbacks: Any, said: str
-) -> None:
-    config = make_config(max_steps=1)
-    with pytest.raises(ConfigError, match=said):
-        PPOTrainer(config, reward=spread).train(PROMPTS, callbacks=callbacks)
-    assert not (Path(config.output_dir) / "run").exists()
-
-
-def test_a_state_that_cannot_be_saved_is_refused_before_the_first_step(make_config: MakeConfig) -> None:
-    class Open(Callback):
-        def state_dict(self) -> dict[str, Any]:
-            return {"file": object()}
-
-        def on_step(self, step: StepDone, run: RunControl) -> None: ...
-
-    config = make_config(max_steps=1)
-    with pytest.raises(CallbackError, match=r"The callback Open failed in state_dict .*contains a object"):
-        PPOTrainer(config, reward=spread).train(PROMPTS, callbacks=[Open()])
-    assert not (Path(config.output_dir) / "run" / "checkpoints").exists()
-
-
-def test_a_resume_without_a_callback_says_so_and_keeps_what_it_changed(
-    make_config: MakeConfig, caplog: pytest.LogCaptureFixture
-) -> None:
-    config = make_config(max_steps=2, eval_every=0)
-    run = PPOTrainer(config, reward=spread).train(PROMPTS, callbacks=[Steering()]).run_dir
-    PPOTrainer(make_config(max_steps=3, eval_every=0), reward=spread).train(PROMPTS, resume=run)
-    assert "the run had the callback Steering, which is not given now" in caplog.text
-    assert read_metrics(run)[-1]["kl_coef"] == 0.3
-
-
-def test_a_component_of_ones_own_that_has_settings_offers_them_and_one_that_has_none_does_not(
-    make_config: MakeConfig,
-) -> None:
-    from ppolm.ppo_trainer.model_trainer import ModelTrainer
-
-    class Plain:
-        """A KL coefficient without anything to change."""
-
-        coef = reward_coef = 0.1
-        loss_coef = 0.0
-
-        def observe(self, kl: float, num_sequences: int) -> None: ...
-
-        def state_dict(self) -> dict[str, Any]:
-            return {}
-
-        def load_state_dict(self, state: Any) -> None: ...
-
-    seen: list[Any] = []
-
-    class Look(Callback):
-        def on_step(self, step: StepDone, run: RunControl) -> None:
-            seen.append(set(run.settings))
-
-    trainer = PPOTrainer(make_config(max_steps=1, eval_every=0), reward=spread, kl=Plain())
-    assert isinstance(trainer.model_trainer, ModelTrainer)
-    trainer.train(PROMPTS, callbacks=[Look()])
-    assert seen == [{"learning_rate", "value_learning_rate"}]
-
-
-def test_changed_learning_rates_are_part_of_a_step_that_is_undone(make_config: MakeConfig) -> None:
-    from ppolm.runs.rollback import Snapshot
-
-    trainer = PPOTrainer(make_config(), reward=spread)
-    before, kept = Snapshot(trainer), copied(trainer.model_trainer.state_dict())
-    trainer.model_trainer.adjust("learning_rate", 0.5)
-    trainer.kl.adjust("kl_coef", 7.0)
-    assert trainer.model_trainer.state_dict()["policy"]["peak"] == 0.5
-    before.restore(trainer)
-    assert trainer.kl.coef == 0.1
-    assert trainer.model_trainer.state_dict()["policy"]["peak"] == kept["policy"]["peak"] == 1e-3

@@ -28,10 +28,10 @@ from ppolm.storage.metrics_log import read_metrics
 from tests.conftest import PROMPTS, spread
 from tests.hooks import tool_readers
 from tests.hooks.tool_readers import Numbers
-from tests.runs.test_status import SMALL
 from tests.warm import start_warm
 
 MakeConfig = Callable[..., PPOConfig]
+SMALL = ["--batch-size", "2", "--minibatch-size", "2", "--max-new-tokens", "4", "--lora-r", "2"]
 TOOLS = ("tensorboard", "wandb", "mlflow", "trackio")
 HERE = tuple(tool for tool in TOOLS if find_spec(tool) is not None)
 SECRETS = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from ppolm.storage.claim import Claim, claim_numbered, claim_together
 from ppolm.storage.prompt_record import write_held_out, write_trained_on
 from ppolm.storage.refuse_changes import refuse_changes
 
+log = logging.getLogger(__name__)
+
 
 def run_path(config: PPOConfig) -> Path:
     """The folder of a new run."""
@@ -30,14 +33,17 @@ def run_path(config: PPOConfig) -> Path:
 
 
 def reward_doubts(config: PPOConfig) -> tuple[str, ...]:
-    """What the reward models' own readiness reports object to."""
+    """What the reward models' own readiness reports object to, which is also logged as a warning."""
     doubts = {name: doubts_about(Path(reward_path(name))) for name in config.reward_model}
-    return tuple(
+    said = tuple(
         f"The reward model {name} is not ready by its own readiness report, so its scores may not measure what you "
         f"want: {doubt}."
         for name, doubt in doubts.items()
         if doubt
     )
+    for doubt in said:
+        log.warning(doubt)
+    return said
 
 
 def claim_run(config: PPOConfig, resume: str | Path | None, ranks: Ranks) -> Claim:

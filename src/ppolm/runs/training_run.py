@@ -56,6 +56,15 @@ def warn_of_step(metrics: Mapping[str, Any]) -> None:
         log.warning(said, step, share, mean)
 
 
+def refuse_trained(trainer: Trainer) -> None:
+    """Raise if a new run would not start from the reference."""
+    if trainer.step:
+        raise ConfigError(
+            f"This trainer has already taken {trainer.step} PPO steps, and a run starts from the reference. "
+            "Make a new PPOTrainer, or resume."
+        )
+
+
 class TrainingRun:
     """Drives a trainer over its prompts, evaluates, keeps the best policy, checkpoints, and knows when to stop."""
 
@@ -76,14 +85,9 @@ class TrainingRun:
         self.stopping = stopping_of(self.ranks)
         self.aside: Path | None = None
         """Where a resume moved the files from after its checkpoint."""
-        if trainer.step and resume is None:
-            raise ConfigError(
-                f"This trainer has already taken {trainer.step} PPO steps, and a run starts from the reference. "
-                "Make a new PPOTrainer, or resume."
-            )
+        if resume is None:
+            refuse_trained(trainer)
         self.doubts = reward_doubts(self.config)
-        for doubt in self.doubts:
-            log.warning(doubt)
         self.schedule = plan_prompts(self.config, trainer.generator, prompts, num_epochs, eval_prompts)
         trainer.total_steps = self.schedule.total_steps
         self._agree()
