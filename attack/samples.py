@@ -51,7 +51,7 @@ def make(folder: Path) -> Samples:
     )
     named = ["--model-name", str(model), "--prompts", str(folder / "prompts.txt")]
     named += ["--reward", f"{folder}/rewards.py:score", "--output-dir", str(folder / "runs"), "--run-name", "run"]
-    flags = [*SETTINGS, "--max-steps", "1", "--checkpoint-every", "1", "--no-tensorboard", "--device", "cpu"]
+    flags = [*SETTINGS, "--max-steps", "1", "--checkpoint-every", "1", "--log-to", "--device", "cpu"]
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         assert ppolm(["train", *named, *flags]) == 0
     config = PPOConfig.from_yaml(folder / "runs/run/config.yaml")

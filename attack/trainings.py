@@ -74,7 +74,7 @@ def trainings(folder: Path) -> dict[str, Training]:
     sizes = ("--batch-size", "8", "--minibatch-size", "4", "--max-eval-prompts", "8", "--max-new-tokens", "16")
     fast = ("--learning-rate", "0.003")  # so that a policy other than the first becomes the best
     settings = ("--batch-size", "4", "--num-epochs", "2", "--eval-every", "4", "--checkpoint-every", "5")
-    dropout, tables = ("--lora-dropout", "0.1"), ("--table-every", "2", "--no-tensorboard")
+    dropout, tables = ("--lora-dropout", "0.1"), ("--table-every", "2", "--log-to")
     return {
         "train": Training("train", (*ppo, *sizes, *fast, *tables)),
         "sft": Training("sft", ("--data", str(folder / "shown.jsonl"), *settings, *dropout)),

@@ -34,7 +34,7 @@ WANTED = 2.0
 LOOK_SECONDS = 0.005
 MOST_SECONDS = 900.0
 TRAIN = [
-    *("--model-name", "embedded", "--reward", "human", "--no-tensorboard", "--max-new-tokens", "6"),
+    *("--model-name", "embedded", "--reward", "human", "--log-to", "--max-new-tokens", "6"),
     *("--batch-size", "4", "--minibatch-size", "4", "--samples-per-prompt", "2", "--max-eval-prompts", "2"),
     *("--eval-every", "5", "--human-timeout", "240", "--run-name", "live"),
 ]

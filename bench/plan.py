@@ -33,7 +33,7 @@ WIDE = {"hidden_size": 768, "intermediate_size": 2304, "num_hidden_layers": 12, 
 WIDE |= {"num_key_value_heads": 4, "head_dim": 64, "vocab_size": 32000}
 NARROW = {"hidden_size": 384, "intermediate_size": 1024, "num_hidden_layers": 8, "num_attention_heads": 6}
 NARROW |= {"num_key_value_heads": 6, "head_dim": 64, "vocab_size": 8192}
-RANDOM = ["--reward", "bench.plan:by_length", "--no-tensorboard", "--eval-every", "0", "--max-steps", str(STEPS)]
+RANDOM = ["--reward", "bench.plan:by_length", "--log-to", "--eval-every", "0", "--max-steps", str(STEPS)]
 RANDOM += ["--table-every", "0", "--checkpoint-every", "1000", "--top-k", "0", "--top-p", "1"]
 
 

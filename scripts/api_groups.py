@@ -32,6 +32,12 @@ GROUPS = (
         ("ModelSettings", "PPOConfig", "SFTConfig", "RewardConfig"),
     ),
     Group(
+        "api-callbacks.md",
+        "Callbacks",
+        "What a run tells to objects of your own, and what they may do. With examples: [callbacks.md](callbacks.md).",
+        ("Callback", "StepDone", "EvaluationDone", "RunDone", "RunControl"),
+    ),
+    Group(
         "api-data.md",
         "Data and judgements",
         "Rows from files, prompts, and the store of what people judged. Formats of files: "
@@ -69,7 +75,7 @@ GROUPS = (
         "to fix it; the command line prints it without a traceback.",
         (
             *("PpolmError", "ConfigError", "DataError", "ModelError", "RewardError", "FeedbackError"),
-            *("RunFolderError", "TrainingDivergedError"),
+            *("RunFolderError", "TrainingDivergedError", "CallbackError"),
         ),
     ),
 )

@@ -49,6 +49,7 @@ FLOORS = (
             "rewards": "where scores\ncome from",
             "supervised": "SFT and reward-\nmodel training",
             "readiness": "can a reward model\nbe trusted?",
+            "hooks": "callbacks\nand loggers",
             "evaluation": "held-out prompts,\nverdict",
             "runs": "the run folder\nand its loop",
             "estimate": "memory and time\nof a run, before it",

@@ -119,7 +119,7 @@ def measured(name: str, words: Sequence[str], folder: Path) -> tuple[Rows, Rows,
     """Train, and read the folder: training steps, evaluations, verdict."""
     (folder / ALIKE).write_text(REWARDS, encoding="utf-8")
     words = [f"{folder / ALIKE}{word.removeprefix(ALIKE)}" if word.startswith(ALIKE) else word for word in words]
-    made = ["--output-dir", str(folder), "--run-name", name, "--no-tensorboard"]
+    made = ["--output-dir", str(folder), "--run-name", name, "--log-to"]
     if run([*words[1:], *made]) != 0:
         raise SystemExit(f"failed: {shlex.join(words)}")
     lines = (folder / name / "metrics.jsonl").read_text(encoding="utf-8").splitlines()

@@ -47,7 +47,7 @@ def example_config(folder: Path) -> PPOConfig:
         max_eval_prompts=32,
         eval_every=5,
         prompts=None,  # some posts of the embedded world, not all of them
-        tensorboard=False,
+        log_to=(),
         output_dir=str(folder),
         run_name=EXAMPLE_RUN.name,
     )

@@ -20,7 +20,7 @@ ROOMS = (
     *("embedded", "data", "rollout"),
     *("base_setup", "models", "engines", "base_setup.model_setup", "token_attribution", "reward_kl", "advantage"),
     *("explain", "experience_buffer", "training", "feedback", "rewards", "storage", "supervised", "components"),
-    *("evaluation", "readiness", "runs", "estimate", "planning", "ppo_trainer", "studies", "studio", "cli"),
+    *("hooks", "evaluation", "readiness", "runs", "estimate", "planning", "ppo_trainer", "studies", "studio", "cli"),
 )
 """Lowest first. Rooms that do not exist (yet) are skipped.
 

@@ -27,6 +27,7 @@ SLOW = frozenset((ROOT / "tests" / "slow_tests.txt").read_text().split())
 TOGETHER = frozenset(
     (
         "tests/embedded/test_embedded_scores.py",
+        "tests/hooks/test_loggers.py",
         "tests/ranks/test_same_numbers.py",
         "tests/studio/test_tokens_page.py",
         *("tests/studio/test_model_worker.py", "tests/studio/test_model_pages.py"),

@@ -147,7 +147,7 @@ class Scenarios:
                 "eval_fraction": 0.34,
                 "checkpoint_every": 1,
                 "table_every": 1,
-                "tensorboard": False,
+                "log_to": (),
                 "collapse_reward_drop": 1e6,
             }
         )

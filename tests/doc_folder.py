@@ -13,7 +13,7 @@ from tests.tiny_models import make_model_folder
 
 SMALL = shlex.split(
     "--max-steps 1 --batch-size 2 --minibatch-size 2 --max-new-tokens 4 --lora-r 2 --eval-every 1 --max-eval-prompts 2 "
-    "--no-tensorboard"
+    "--log-to"
 )
 SIZES = {
     "train": SMALL,
@@ -40,7 +40,7 @@ def furnish(folder: Path, ppolm: Callable[[list[str]], int]) -> None:
     for name in REWARD_FILES:
         (folder / name).write_text(OWN_REWARD)
     run = "train --model-name path/to/model --prompts prompts.jsonl --reward my_rewards.py:score --run-name my-run"
-    sizes = "--max-steps 10 --batch-size 4 --minibatch-size 4 --max-new-tokens 12 --eval-every 5 --no-tensorboard"
+    sizes = "--max-steps 10 --batch-size 4 --minibatch-size 4 --max-new-tokens 12 --eval-every 5 --log-to"
     assert ppolm(shlex.split(f"{run} {sizes} --max-eval-prompts 4 --table-every 5 --lora-r 2")) == 0
     shutil.move(folder / "runs", folder / ".furnished")
     shutil.copytree(folder / ".furnished" / "my-run", folder / ".furnished" / "my-policy")
@@ -63,9 +63,10 @@ def small(words: list[str]) -> list[str]:
     sizes = SIZES[command]
     for flag in (word for word in sizes if word.startswith("--")):
         if flag in rest:
-            at = rest.index(flag)
-            end = at + 1 if flag.startswith("--no-") else at + 2
-            del rest[at:end]
+            at = end = rest.index(flag)
+            while end + 1 < len(rest) and not rest[end + 1].startswith("--"):  # a flag may have several values
+                end += 1
+            del rest[at : end + 1]
     if command == "sft":
         rest = [ROWS.get(word, word) if rest[at - 1] == "--data" else word for at, word in enumerate(rest)]
     if "--config" in rest and "--model-name" not in rest:

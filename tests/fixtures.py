@@ -70,7 +70,7 @@ def make_config(model_folder: Path, tmp_path: Path) -> Callable[..., PPOConfig]:
             "max_new_tokens": 6,
             "learning_rate": 1e-3,
             "value_learning_rate": 1e-3,
-            "tensorboard": False,
+            "log_to": (),
             "device": "cpu",
         }
         return PPOConfig(**(quick | changes))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ppolm.data.load_rows import load_demonstrations, load_judgements, load_prompts
     from ppolm.data.prompts import Prompt
     from ppolm.errors import (
+        CallbackError,
         ConfigError,
         DataError,
         FeedbackError,
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from ppolm.evaluation.verdict import Convergence, Performance
     from ppolm.experience_buffer import BatchedData, ExperienceBuffer
     from ppolm.feedback.store import FeedbackStore
+    from ppolm.hooks.callback import Callback, EvaluationDone, RunDone, StepDone
+    from ppolm.hooks.run_control import RunControl
     from ppolm.models import PolicyModel, RewardEnsemble, RewardModel, SFTModel, ValueModel
     from ppolm.ppo_trainer.generator import SequenceGenerator
     from ppolm.ppo_trainer.model_trainer import ModelTrainer
@@ -62,6 +65,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "ppolm.data.load_rows": ("load_demonstrations", "load_judgements", "load_prompts"),
     "ppolm.data.prompts": ("Prompt",),
     "ppolm.errors": (
+        "CallbackError",
         "ConfigError",
         "DataError",
         "FeedbackError",
@@ -76,6 +80,8 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "ppolm.evaluation.verdict": ("Convergence", "Performance"),
     "ppolm.experience_buffer": ("BatchedData", "ExperienceBuffer"),
     "ppolm.feedback.store": ("FeedbackStore",),
+    "ppolm.hooks.callback": ("Callback", "EvaluationDone", "RunDone", "StepDone"),
+    "ppolm.hooks.run_control": ("RunControl",),
     "ppolm.models": ("PolicyModel", "RewardEnsemble", "RewardModel", "SFTModel", "ValueModel"),
     "ppolm.ppo_trainer.generator": ("SequenceGenerator",),
     "ppolm.ppo_trainer.model_trainer": ("ModelTrainer",),

@@ -6,7 +6,7 @@ The trainer, the training loop, checkpoints and metrics use nothing else of a co
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -146,6 +146,17 @@ class PolicyAndValueTrainer(Stateful, Protocol):
 
     def metrics(self) -> Mapping[str, float]:
         """Further metrics of a step, such as learning rates."""
+
+
+@runtime_checkable
+class Adjustable(Protocol):
+    """A component with settings that a callback may change in a run under way. Its state contains their values."""
+
+    def adjustable(self) -> Mapping[str, float]:
+        """These settings by name, with their present values."""
+
+    def adjust(self, name: str, value: float) -> None:
+        """Use another value from the next step on; it has been checked."""
 
 
 class Trainer(Protocol):

@@ -41,6 +41,10 @@ class TrainingDivergedError(PpolmError):
     """Training produced non-finite numbers too many times in a row and was stopped."""
 
 
+class CallbackError(PpolmError):
+    """A callback that raised an exception; the run has been saved and ended."""
+
+
 class ModelProcessError(PpolmError):
     """A model in a process of its own that cannot answer: it is busy, took too long, ended, or refuses."""
 

@@ -31,7 +31,7 @@ def files(tmp_path: Path, model_folder: Path) -> Path:
         max_steps=2,
         checkpoint_every=1,
         eval_every=0,
-        tensorboard=False,
+        log_to=(),
     )
     config.to_yaml(tmp_path / "config.yaml")
     return tmp_path

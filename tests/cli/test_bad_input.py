@@ -96,7 +96,7 @@ def test_unknown_config_key_suggests_the_nearest(files: Path, capsys: Any) -> No
         ({"learning_rate": "fast"}, "expected a number"),
         ({"learning_rate": float("nan")}, "expected a finite number"),
         ({"kl_estimator": "k4"}, "expected one of: k1, k2, k3"),
-        ({"tensorboard": "yes"}, "expected true or false"),
+        ({"whiten_rewards": "yes"}, "expected true or false"),
         ({"batch_size": 5, "samples_per_prompt": 2}, "not a multiple"),
         ({"kl_placement": "loss"}, "Set kl_estimator to k2 or k3"),
         ({"adaptive_kl": True, "kl_coef": 0}, "a multiple of 0 is always 0. Set kl_coef"),

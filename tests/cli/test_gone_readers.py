@@ -48,7 +48,7 @@ def test_long_output_that_nobody_reads_ends_quietly() -> None:
 
 def test_a_training_goes_on_when_nobody_watches_it_any_more(tmp_path: Path) -> None:
     small = ["--max-steps", "2", "--batch-size", "2", "--minibatch-size", "2", "--max-eval-prompts", "2"]
-    words = ["train", "--model-name", "embedded", *small, "--run-name", "run", "--no-tensorboard"]
+    words = ["train", "--model-name", "embedded", *small, "--run-name", "run", "--log-to"]
     with start_warm("ppolm", *words, cwd=tmp_path, err=NOBODY) as program:
         assert program.end(120) == 0
         assert "2 PPO steps, finished" in program.out

@@ -18,7 +18,7 @@ from ppolm.storage.metrics_log import read_metrics
 from ppolm.supervised.supervised_trainer import SupervisedTrainer
 from tests.conftest import PROMPTS
 
-TINY = ["--batch-size", "2", "--minibatch-size", "2", "--max-new-tokens", "4", "--lora-r", "2", "--no-tensorboard"]
+TINY = ["--batch-size", "2", "--minibatch-size", "2", "--max-new-tokens", "4", "--lora-r", "2", "--log-to"]
 SUPERVISED = ["--batch-size", "2", "--lora-r", "2", "--eval-fraction", "0.3", "--checkpoint-every", "1"]
 SCORE = "def score(prompts, responses):\n    return [float(len(r)) for r in responses]\n"
 

@@ -201,7 +201,7 @@ def test_judge_settings(make_config: MakeConfig) -> None:
     assert PPOTrainer(stubborn, reward=falling).train(PROMPTS, 2).steps == 3
 
 
-@acts("checkpoint_every", "keep_checkpoints", "table_every", "samples_per_step", "tensorboard")
+@acts("checkpoint_every", "keep_checkpoints", "table_every", "samples_per_step", "log_to")
 def test_run_folder_settings(make_config: MakeConfig) -> None:
     config = make_config(
         eval_every=0,
@@ -210,7 +210,7 @@ def test_run_folder_settings(make_config: MakeConfig) -> None:
         keep_checkpoints=2,
         table_every=3,
         samples_per_step=1,
-        tensorboard=True,
+        log_to=("tensorboard",),
         samples_per_prompt=1,
     )
     run = PPOTrainer(config, reward=spread).train(PROMPTS).run_dir
@@ -220,7 +220,7 @@ def test_run_folder_settings(make_config: MakeConfig) -> None:
     assert from_parquet(run / "table" / tables[0]).num_sequences == 1
     assert len((run / "samples.jsonl").read_text().splitlines()) == 6
     assert list((run / "tensorboard").glob("events*"))
-    quiet = PPOTrainer(dataclasses.replace(config, tensorboard=False, table_every=0, run_name="quiet"), reward=spread)
+    quiet = PPOTrainer(dataclasses.replace(config, log_to=(), table_every=0, run_name="quiet"), reward=spread)
     folder = quiet.train(PROMPTS[:2]).run_dir
     assert not (folder / "tensorboard").exists()
     assert not (folder / "table").exists()

@@ -142,7 +142,7 @@ def test_no_file_and_no_message_of_a_run_holds_the_secret(
         eval_every=1,
         eval_fraction=0.4,
         max_steps=1,
-        tensorboard=True,
+        log_to=("tensorboard",),
     )
     PPOTrainer(config).train(PROMPTS)
     assert {path for path, _, _ in server.seen} == {

@@ -132,8 +132,8 @@ def test_ten_settings_of_ppo_lead_and_all_that_lead_exist() -> None:
 
 def test_flags_of_all_groups_make_one_flat_configuration() -> None:
     assert parse_train([]).settings == PPOConfig()
-    flags = ["--gamma", "0.5", "--kl-coef", "0.2", "--no-tensorboard", "--without", "slot_sampler", "--lora_r", "4"]
-    chosen = PPOConfig(gamma=0.5, kl_coef=0.2, tensorboard=False, without=("slot_sampler",), lora_r=4)
+    flags = ["--gamma", "0.5", "--kl-coef", "0.2", "--log-to", "--without", "slot_sampler", "--lora_r", "4"]
+    chosen = PPOConfig(gamma=0.5, kl_coef=0.2, log_to=(), without=("slot_sampler",), lora_r=4)
     assert parse_train(flags).settings == chosen
 
 

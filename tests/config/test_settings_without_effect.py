@@ -180,7 +180,7 @@ def test_a_sweep_that_could_draw_nothing_is_refused_before_it_trains(
 
 
 def test_a_sweep_that_evaluates_less_often_than_it_trains_has_two_points(tmp_path: Path) -> None:
-    small = {"batch_size": 4, "minibatch_size": 4, "max_eval_prompts": 4, "tensorboard": False}
+    small = {"batch_size": 4, "minibatch_size": 4, "max_eval_prompts": 4, "log_to": ()}
     PPOConfig.from_yaml(DEMO).changed(**small).to_yaml(tmp_path / "small.yaml")
     flags = ["overopt", "--config", str(tmp_path / "small.yaml"), "--kl-coefs", "0", "--steps", "1"]
     assert ppolm([*flags, "--eval-every", "100", "--output", str(tmp_path / "sweep")]) == 0

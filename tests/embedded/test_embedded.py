@@ -23,7 +23,7 @@ from ppolm.ppo_trainer import PPOTrainer
 from scripts.build_embedded import Sizes, build
 from tests.conftest import ROOT
 
-FEW = {"batch_size": 8, "minibatch_size": 8, "max_eval_prompts": 16, "tensorboard": False, "device": "cpu"}
+FEW = {"batch_size": 8, "minibatch_size": 8, "max_eval_prompts": 16, "log_to": (), "device": "cpu"}
 
 
 def test_the_files_are_small_and_name_no_folder_of_the_machine_that_built_them() -> None:
@@ -81,7 +81,7 @@ def test_ppo_on_the_reward_model_raises_gold_within_eight_steps(tmp_path: Path) 
         "eval_every": 8,
         "max_eval_prompts": 64,
     }
-    changes |= {"output_dir": str(tmp_path), "tensorboard": False, "device": "cpu"}
+    changes |= {"output_dir": str(tmp_path), "log_to": (), "device": "cpu"}
     config = PPOConfig.from_dict(PPOConfig.from_yaml(DEMO).to_dict() | changes)
     results = PPOTrainer(config).train(load_prompts("embedded"), eval_prompts=load_prompts("embedded:validation"))
     first, last = results.evaluations

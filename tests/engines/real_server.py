@@ -23,7 +23,7 @@ CLOSE = 1e-4
 
 def demo(output: Path, **changes: Any) -> PPOConfig:
     """The demo's settings for a short run into a folder."""
-    fixed: dict[str, Any] = {"output_dir": str(output), "run_name": "run", "tensorboard": False, "device": "cpu"}
+    fixed: dict[str, Any] = {"output_dir": str(output), "run_name": "run", "log_to": (), "device": "cpu"}
     return dataclasses.replace(PPOConfig.from_yaml(DEMO), **(fixed | changes))
 
 

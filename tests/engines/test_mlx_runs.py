@@ -56,7 +56,7 @@ def test_a_few_steps_eval_and_generate_on_the_command_line(
     rows = [json.dumps({"prompt": post.content}) for post in load_prompts("embedded:test")[:4]]
     posts.write_text("\n".join(rows))
     small = ["--batch-size", "8", "--minibatch-size", "4", "--max-steps", "3", "--max-eval-prompts", "8"]
-    where = ["--output-dir", str(tmp_path / "runs"), "--run-name", "short", "--no-tensorboard"]
+    where = ["--output-dir", str(tmp_path / "runs"), "--run-name", "short", "--log-to"]
     assert ppolm(["train", "--model-name", "embedded", "--engine", "mlx", *small, *where]) == 0
     assert asked == [8, 8, 8, 8, 8], "an evaluation, three steps, an evaluation"
     steps = read_metrics(run, "train")
@@ -148,7 +148,7 @@ def test_the_demo_learns(tmp_path: Path) -> None:
         eval_every=8,
         max_eval_prompts=64,
         output_dir=str(tmp_path),
-        tensorboard=False,
+        log_to=(),
     )
     prompts = {name: load_prompts(str(getattr(config, name))) for name in ("prompts", "eval_prompts")}
     results = PPOTrainer(config).train(prompts["prompts"], eval_prompts=prompts["eval_prompts"])

@@ -131,7 +131,7 @@ def test_overopt_sweeps_draws_and_refuses_what_it_cannot_do(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     small = PPOConfig.from_yaml(DEMO)
-    config = small.to_dict() | {"batch_size": 4, "minibatch_size": 4, "max_eval_prompts": 8, "tensorboard": False}
+    config = small.to_dict() | {"batch_size": 4, "minibatch_size": 4, "max_eval_prompts": 8, "log_to": ()}
     PPOConfig.from_dict(config).to_yaml(tmp_path / "small.yaml")
     flags = ["overopt", "--config", "small.yaml", "--kl-coefs", "0", "0.1", "--steps", "2", "--eval-every", "1"]
     assert ppolm([*flags, "--output", "sweep"]) == 0

@@ -121,7 +121,7 @@ STARTED = (
 
 @pytest.mark.parametrize("words", STARTED, ids=str)
 def test_the_commands_that_are_printed_are_understood_and_accepted_by_all_that_a_run_checks(words: list[str]) -> None:
-    told = plan_told(*parse_plan([*EIGHT, *words, "--lora-r", "32", "--no-tensorboard"]))
+    told = plan_told(*parse_plan([*EIGHT, *words, "--lora-r", "32", "--log-to"]))
     *servers, (_, command) = told.commands
     given = split(command.replace("NUMBER", "3"))
     if given[0] == "torchrun":

@@ -20,7 +20,7 @@ from tests.warm import QUIET, ROOT, Program, new_file, start_warm
 
 TRAIN = [
     *("--model-name", "embedded", "--batch-size", "8", "--minibatch-size", "4", "--max-new-tokens", "12"),
-    *("--max-eval-prompts", "6", "--eval-every", "2", "--checkpoint-every", "1", "--no-tensorboard", "--threads", "1"),
+    *("--max-eval-prompts", "6", "--eval-every", "2", "--checkpoint-every", "1", "--log-to", "--threads", "1"),
 ]
 """Flags of a small run of the embedded model."""
 

@@ -24,7 +24,7 @@ from ppolm.rewards.human_reward import POLL_SECONDS, HumanReward
 from ppolm.rewards.occasion import Occasion
 
 TINY = [
-    *("--model-name", "embedded", "--reward", "human", "--max-steps", "2", "--no-tensorboard", "--max-new-tokens", "6"),
+    *("--model-name", "embedded", "--reward", "human", "--max-steps", "2", "--log-to", "--max-new-tokens", "6"),
     *("--batch-size", "4", "--minibatch-size", "4", "--samples-per-prompt", "2", "--max-eval-prompts", "2"),
 ]
 

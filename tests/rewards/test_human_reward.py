@@ -194,7 +194,7 @@ def test_settings_that_cannot_work_are_refused(make_config: MakeConfig) -> None:
 # ---- whole runs -----------------------------------------------------------------------------------------------------
 
 TINY = [
-    *("--model-name", "embedded", "--reward", "human", "--run-name", "run", "--max-steps", "1", "--no-tensorboard"),
+    *("--model-name", "embedded", "--reward", "human", "--run-name", "run", "--max-steps", "1", "--log-to"),
     *("--batch-size", "2", "--minibatch-size", "2", "--max-new-tokens", "6"),
 ]
 

@@ -85,7 +85,7 @@ def test_metrics_survive_a_line_that_was_cut_off_and_a_step_that_ran_twice(tmp_p
 
 @pytest.mark.pictures
 def test_every_promised_file_is_there_and_readable(make_config: MakeConfig) -> None:
-    config = make_config(eval_every=1, eval_fraction=0.34, tensorboard=True)
+    config = make_config(eval_every=1, eval_fraction=0.34, log_to=("tensorboard",))
     results = PPOTrainer(config, reward=spread).train(PROMPTS)
     run = results.run_dir
     decided = {"reward": None, "dtype": "float32"}  # the reward passed to the trainer, and what auto resolved to
@@ -104,7 +104,7 @@ def test_every_promised_file_is_there_and_readable(make_config: MakeConfig) -> N
 
 
 def test_no_pickle_is_ever_written(make_config: MakeConfig) -> None:
-    run = PPOTrainer(make_config(replay_rollouts=2, tensorboard=True), reward=spread).train(PROMPTS, 2).run_dir
+    run = PPOTrainer(make_config(replay_rollouts=2, log_to=("tensorboard",)), reward=spread).train(PROMPTS, 2).run_dir
     endings = {path.suffix for path in run.rglob("*") if path.is_file() and "tensorboard" not in path.parts}
     assert endings <= {".safetensors", ".json", ".jsonl", ".yaml", ".parquet", ".png", ".md", ".txt"}
 

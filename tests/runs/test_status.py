@@ -21,7 +21,7 @@ from ppolm.runs.run_status import read_status
 from tests.conftest import PROMPTS, spread
 from tests.warm import start_warm
 
-SMALL = ["--batch-size", "2", "--minibatch-size", "2", "--max-new-tokens", "4", "--lora-r", "2", "--no-tensorboard"]
+SMALL = ["--batch-size", "2", "--minibatch-size", "2", "--max-new-tokens", "4", "--lora-r", "2", "--log-to"]
 EVALUATED = ["--eval-every", "1", "--max-eval-prompts", "2"]
 
 

@@ -18,7 +18,7 @@ from ppolm.config import PPOConfig, SFTConfig
 from ppolm.errors import ConfigError, RunFolderError
 from ppolm.ppo_trainer import PPOTrainer
 from ppolm.ranks import Ranks
-from ppolm.runs.training_run import claim_run
+from ppolm.runs.run_start import claim_run
 from ppolm.storage.atomic import verify_folder, write_folder
 from ppolm.storage.claim import LOCK, Claim, claim_numbered, refuse_claimed
 from ppolm.storage.output_folder import SETTINGS, OutputFolder

@@ -22,7 +22,7 @@ from tests.warm import Program, start_warm
 
 Visit = Callable[..., Any]
 TRAIN = [
-    *("--model-name", "embedded", "--reward", "human", "--max-steps", "1", "--no-tensorboard", "--max-new-tokens", "6"),
+    *("--model-name", "embedded", "--reward", "human", "--max-steps", "1", "--log-to", "--max-new-tokens", "6"),
     *("--batch-size", "4", "--minibatch-size", "4", "--samples-per-prompt", "2", "--max-eval-prompts", "2"),
     *("--human-timeout", "240", "--run-name", "live"),
 ]

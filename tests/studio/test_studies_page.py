@@ -32,7 +32,7 @@ def served(tmp_path: Path, place: Path) -> Iterator[Served]:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with one short run of the embedded model."""
     folder = tmp_path_factory.mktemp("trained")
-    flags = ["--model-name", "embedded", "--max-steps", "1", "--no-tensorboard", "--max-new-tokens", "6"]
+    flags = ["--model-name", "embedded", "--max-steps", "1", "--log-to", "--max-new-tokens", "6"]
     flags += ["--batch-size", "8", "--minibatch-size", "8", "--samples-per-prompt", "2", "--max-eval-prompts", "4"]
     assert ppolm(["train", *flags, "--run-name", "first", "--output-dir", str(folder), "--table-every", "1"]) == 0
     return folder

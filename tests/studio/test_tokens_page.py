@@ -42,7 +42,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         minibatch_size=8,
         samples_per_prompt=2,
         max_new_tokens=12,
-        tensorboard=False,
+        log_to=(),
         judge=None,
         device="cpu",
     )

@@ -112,7 +112,7 @@ def train_tiny_run(folder: Path) -> Path:
         eval_every=2,
         eval_fraction=0.25,
         checkpoint_every=2,
-        tensorboard=False,
+        log_to=(),
         device="cpu",
     )
     return PPOTrainer(config, reward=spread).train(POSTS).run_dir

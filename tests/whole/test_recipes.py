@@ -172,7 +172,7 @@ def test_two_hosts_train_together_and_resume(tmp_path: Path) -> None:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     run = tmp_path / "runs" / "first"
-    flags = split("--max-new-tokens 6 --max-eval-prompts 2 --no-tensorboard --threads 1 --checkpoint-every 1")
+    flags = split("--max-new-tokens 6 --max-eval-prompts 2 --log-to --threads 1 --checkpoint-every 1")
     for steps, extra in ((1, flags), (2, [])):
         jobs = []
         for number in ("1", "0"):  # the first host comes last

@@ -21,7 +21,7 @@ from scripts.index_readme import index_readme
 from tests.conftest import ROOT
 
 Run = Callable[..., str]
-STEP = ["--max-steps", "1", "--batch-size", "4", "--minibatch-size", "4", "--max-eval-prompts", "4", "--no-tensorboard"]
+STEP = ["--max-steps", "1", "--batch-size", "4", "--minibatch-size", "4", "--max-eval-prompts", "4", "--log-to"]
 ROWS = ["--batch-size", "64", "--trainable-layers", "1"]
 
 

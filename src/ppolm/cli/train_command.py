@@ -44,7 +44,7 @@ def checked(config: PPOConfig, resume: str | None, argv: list[str]) -> PPOConfig
     """The settings to train with, once it is known that the run can begin or go on: before anything large is loaded."""
     from ppolm.runs.resume import run_of
     from ppolm.runs.run_folder import read_run_config
-    from ppolm.runs.training_run import run_path
+    from ppolm.runs.run_start import run_path
     from ppolm.storage.code_consent import ask_consent
     from ppolm.storage.refuse_changes import refuse_changes
 

@@ -12,10 +12,11 @@ from typing import Any, Literal
 from ppolm.config.limits import LARGEST
 from ppolm.config.model_settings import ModelSettings
 from ppolm.config.presets import preset_values
+from ppolm.config.renamed import renamed
 from ppolm.config.setting import setting
 from ppolm.config.validation import check_ppo
 from ppolm.config.without_effect import defaults, without_idle
-from ppolm.names import EngineName
+from ppolm.names import EngineName, LoggerName
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,9 @@ class PPOConfig(ModelSettings):
     """Initial value model: a new adapter with a zero head, or a copy of the reward model's adapter and head."""
 
     learning_rate: float = setting(1e-5, group="update", at_least=0, on_resume="fixed")
-    """Peak learning rate of the policy adapter (AdamW)."""
+    """Peak learning rate of the policy adapter (AdamW). A callback may change it while the run is under way."""
     value_learning_rate: float = setting(1e-4, group="value model", at_least=0, on_resume="fixed")
-    """Peak learning rate of the value adapter and head (AdamW)."""
+    """Peak learning rate of the value adapter and head (AdamW). A callback may change it."""
     lr_schedule: Literal["constant", "linear", "cosine"] = setting("constant", group="update", on_resume="fixed")
     """Learning rates over the PPO steps of a run: constant, or decaying to zero linearly or as a half cosine."""
     warmup_steps: int = setting(0, group="update", at_least=0, on_resume="fixed")
@@ -91,7 +92,7 @@ class PPOConfig(ModelSettings):
     """Each PPO step trains on this many of the latest rollouts. 1 is on-policy PPO."""
 
     kl_coef: float = setting(0.1, group="KL", at_least=0, on_resume="fixed")
-    """Coefficient beta of the KL penalty (its initial value when adaptive_kl is on)."""
+    """Coefficient beta of the KL penalty (its initial value when adaptive_kl is on). A callback may change it."""
     kl_estimator: Literal["k1", "k2", "k3"] = setting("k1", group="KL", on_resume="fixed")
     """Per-token KL estimate from x = log pi - log pi_ref: k1 = x, k2 = x^2 / 2, k3 = exp(-x) - 1 + x."""
     kl_placement: Literal["reward", "loss"] = setting("reward", group="KL", on_resume="fixed")
@@ -219,12 +220,18 @@ class PPOConfig(ModelSettings):
     """PPO steps between token tables (Parquet); the first step is always written. 0: none."""
     samples_per_step: int = setting(4, group="run", at_least=0, on_resume="may change")
     """Samples (prompt, response, reward) written to samples.jsonl at each step."""
-    tensorboard: bool = setting(True, group="run", on_resume="may change")
-    """Write TensorBoard events into the run folder."""
+    log_to: tuple[LoggerName, ...] = setting(("tensorboard",), group="run", on_resume="may change")
+    """Tools that get the numbers of every step and evaluation, besides the run folder: tensorboard, wandb, mlflow,
+    trackio (docs/callbacks.md). Empty: none."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_ppo(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> PPOConfig:
+        """Build from a mapping, which may have names of earlier versions."""
+        return super().from_dict(renamed(values))
 
     @classmethod
     def from_stored(cls, values: Mapping[str, Any]) -> PPOConfig:

@@ -90,6 +90,15 @@ class ModelTrainer:
             "skipped_updates": self.policy_updater.skipped + self.value_updater.skipped,
         }
 
+    def adjustable(self) -> Mapping[str, float]:
+        """What a callback may change: both peak learning rates."""
+        return {"learning_rate": self.policy_updater.peak, "value_learning_rate": self.value_updater.peak}
+
+    def adjust(self, name: str, value: float) -> None:
+        """Use another peak learning rate; ``set_step`` multiplies it by the schedule's factor."""
+        updater = self.policy_updater if name == "learning_rate" else self.value_updater
+        updater.peak = value
+
     def state_dict(self) -> State:
         """Both optimisers, and the generator that shuffles minibatches."""
         updaters = {updater.name: updater.state_dict() for updater in (self.policy_updater, self.value_updater)}

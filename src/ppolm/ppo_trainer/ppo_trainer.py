@@ -27,6 +27,8 @@ from ppolm.data.prompts import Prompt, as_prompts
 from ppolm.engines.build_engine import check_engine, release_engine
 from ppolm.evaluation.evaluator import Evaluator
 from ppolm.experience_buffer import ExperienceBuffer
+from ppolm.hooks.check_callbacks import checked_callbacks
+from ppolm.hooks.loggers import check_loggers
 from ppolm.ppo_trainer.default_components import DefaultComponents
 from ppolm.ppo_trainer.generator import SequenceGenerator
 from ppolm.ppo_trainer.model_trainer import ModelTrainer
@@ -41,7 +43,8 @@ from ppolm.rewards.occasion import Occasion
 from ppolm.rewards.protocol import failed_scores
 from ppolm.rollout.generator import Generator
 from ppolm.runs.results import TrainingResults
-from ppolm.runs.training_run import TrainingRun, claim_run
+from ppolm.runs.run_start import claim_run
+from ppolm.runs.training_run import TrainingRun
 from ppolm.state import Stateful
 from ppolm.token_attribution import SAPairs
 from ppolm.token_attribution.token_attribution import TokenAttributor
@@ -81,6 +84,7 @@ class PPOTrainer:
         if own is not None:
             config = dataclasses.replace(config, reward=tuple(own))
         check_engine(config)
+        check_loggers(config)
         self.models = models = models or setup_models(config)
         # The run stores the precision that is actually used, even if the setting was auto.
         self.config = config = dataclasses.replace(config, dtype=models.setup.precision["weights"])
@@ -187,17 +191,20 @@ class PPOTrainer:
         *,
         eval_prompts: Sequence[Any] | None = None,
         resume: str | Path | None = None,
+        callbacks: Sequence[Any] = (),
     ) -> TrainingResults:
         """PPO steps over the prompts, in a run folder, with evaluation, checkpoints and early stop.
 
         Without ``eval_prompts`` a share of the prompts is held out (``eval_fraction``). ``resume`` is a run folder, or
-        one of its checkpoints, to continue. Ctrl-C or SIGTERM ends it with ``Stopped``, a KeyboardInterrupt, once all
-        finished steps are saved.
+        one of its checkpoints, to continue. ``callbacks`` are told of steps, evaluations and checkpoints; they may stop
+        the run and change settings (docs/callbacks.md). Ctrl-C or SIGTERM ends it with ``Stopped``, a
+        KeyboardInterrupt, once all finished steps are saved.
         """
         epochs = self.config.num_epochs if num_epochs is None else num_epochs
+        checked_callbacks(callbacks)
         try:
             with claim_run(self.config, resume, self.models.setup.ranks) as claim:
-                return TrainingRun(self, prompts, epochs, eval_prompts, resume, claim).run()
+                return TrainingRun(self, prompts, epochs, eval_prompts, resume, claim, callbacks).run()
         finally:
             self.release()
 

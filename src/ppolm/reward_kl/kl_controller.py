@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ppolm.state import State
@@ -46,6 +47,14 @@ class KLController:
         """Adapt to the KL of a step, if adaptive."""
         if self.adaptive:
             self.coef = adapt_kl_coef(self.coef, kl, self.target, num_sequences, self.horizon)
+
+    def adjustable(self) -> Mapping[str, float]:
+        """What a callback may change; an adaptive coefficient goes on from there."""
+        return {"kl_coef": self.coef}
+
+    def adjust(self, name: str, value: float) -> None:  # noqa: ARG002 (there is only one)
+        """Use another coefficient."""
+        self.coef = value
 
     def state_dict(self) -> State:
         """The coefficient."""

@@ -103,7 +103,8 @@ def _parted(path: Path, step: int, evaluated: Collection[int]) -> tuple[list[byt
         try:
             row = json.loads(line)
             number = row["step"]
-            known = number <= step and (row.get("kind") != "eval" or number in evaluated)
+            of_evaluation = row.get("kind") == "eval" or row.get("after") == "evaluation"
+            known = number <= step and (not of_evaluation or number in evaluated)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             known = True  # cut off by a crash; readers skip it
         (kept if known else rest).append(line)

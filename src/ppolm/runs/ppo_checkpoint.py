@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ppolm.base_setup.capabilities import warn_of_other_capabilities
 from ppolm.components import Trainer
-from ppolm.errors import RunFolderError
-from ppolm.evaluation.evaluator import Evaluator
+from ppolm.errors import CallbackError, RunFolderError
 from ppolm.messages import reason
 from ppolm.state import State, Stateful
 from ppolm.storage.state_files import load_states, save_states
@@ -18,11 +18,11 @@ SCALE = ("kl", "reward_computer")
 """The components that determine the scale of rewards, and so of values."""
 
 
-def save_state(trainer: Trainer, evaluator: Evaluator | None, folder: Path, **progress: Any) -> None:
-    """Write both adapters and the state of every component into ``folder``."""
+def save_state(trainer: Trainer, others: Mapping[str, Stateful], folder: Path, **progress: Any) -> None:
+    """Write both adapters and the state of every component, and of what else has one, into ``folder``."""
     trainer.models.policy.save(folder / "policy")
     trainer.models.value.save(folder / "value")
-    states = {name: part.state_dict() for name, part in parts_of(trainer, evaluator).items()}
+    states = {name: part.state_dict() for name, part in {**trainer.components(), **others}.items()}
     state = {
         "step": trainer.step,
         "reward_failures": trainer.reward_failures,
@@ -34,7 +34,7 @@ def save_state(trainer: Trainer, evaluator: Evaluator | None, folder: Path, **pr
     (folder / "state.json").write_text(json.dumps(state, indent=1))
 
 
-def load_state(trainer: Trainer, evaluator: Evaluator | None, folder: Path) -> dict[str, Any]:
+def load_state(trainer: Trainer, others: Mapping[str, Stateful], folder: Path) -> dict[str, Any]:
     """Restore a trainer from a checkpoint; returns the progress saved with it.
 
     Training continues bit for bit on the device it was saved on; on another one, up to rounding.
@@ -46,20 +46,16 @@ def load_state(trainer: Trainer, evaluator: Evaluator | None, folder: Path) -> d
         trainer.models.policy.load_weights(folder / "policy")
         trainer.models.value.load_weights(folder / "value")
         states = load_states(folder, state["components"], trainer.models.setup.tokenizer)
-        for name, part in parts_of(trainer, evaluator).items():
-            part.load_state_dict(states[name])
+        for name, part in {**trainer.components(), **others}.items():
+            if name != "callbacks" or name in states:  # earlier versions had none
+                part.load_state_dict(states[name])
         trainer.step, trainer.reward_failures = int(state["step"]), int(state["reward_failures"])
         return dict(state["progress"])
-    except (RunFolderError, MemoryError):
+    except (RunFolderError, CallbackError, MemoryError):
         raise
     except Exception as error:  # a file written by another program may hold anything
         said = f"{type(error).__name__}: {reason(error)}"
         raise RunFolderError(f"Checkpoint {folder} does not fit this run: {said}") from error
-
-
-def parts_of(trainer: Trainer, evaluator: Evaluator | None) -> dict[str, Stateful]:
-    """Everything that has a state, by name."""
-    return {**trainer.components(), **({"evaluator": evaluator} if evaluator else {})}
 
 
 def scale_state(trainer: Trainer) -> State:

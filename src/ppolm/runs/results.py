@@ -20,7 +20,8 @@ class TrainingResults:
     steps: int
     """PPO steps done, including those before a resume."""
     stopped: str
-    """Why it ended: finished, converged, over-optimised, collapsed, or (in the report after a signal) interrupted."""
+    """Why it ended: finished, converged, over-optimised, collapsed, stopped (by a callback), or, in the report of a run
+    that has raised an error, interrupted (by a signal) or failed."""
     verdict: str
     """improved, unclear, unchanged, suspect, over-optimised, collapsed, or not evaluated."""
     reasons: tuple[str, ...]
@@ -34,6 +35,13 @@ class TrainingResults:
 
     doubts: tuple[str, ...] = ()
     """Objections to the reward itself, independent of the verdict."""
+    why: str = ""
+    """Which callback stopped it, and the reason that it gave."""
+
+    @property
+    def ending(self) -> str:
+        """Why it ended, with the reason of a callback."""
+        return f"{self.stopped} ({self.why})" if self.why else self.stopped
 
     @property
     def stands_on(self) -> str:
@@ -44,7 +52,7 @@ class TrainingResults:
 
     def summary(self) -> str:
         """The outcome in a few lines of text."""
-        lines = [f"{self.steps} PPO steps, {self.stopped}. Verdict: {self.verdict} ({'; '.join(self.reasons)})."]
+        lines = [f"{self.steps} PPO steps, {self.ending}. Verdict: {self.verdict} ({'; '.join(self.reasons)})."]
         if self.performance:
             best = self.performance
             change = f"{best.first_reward:.4g} at the start, {best.best_reward:.4g} at its best (step {best.best_step})"

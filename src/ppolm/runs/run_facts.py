@@ -9,7 +9,7 @@ from typing import Any
 
 from ppolm.config import PPOConfig
 from ppolm.runs.held_out_samples import HeldOutSamples
-from ppolm.runs.metrics_tail import MetricsTail, Row
+from ppolm.runs.metrics_tail import MetricsTail, Row, parse_row
 from ppolm.runs.report_text import NAME, RESPONSE, SENTENCE, content_text, visible
 from ppolm.runs.run_figures import differing_settings, final_figures, gains
 from ppolm.runs.run_overview import METRICS, RunOverview, number, outcome, overview, read_settings
@@ -36,6 +36,8 @@ class RunFacts:
     train: Sequence[Row]
     evaluations: Sequence[Row]
     samples: list[dict[str, Any]]
+    changes: Sequence[Row]
+    """Settings that callbacks have changed, in order."""
 
     @property
     def figures(self) -> list[dict[str, Any]]:
@@ -51,9 +53,15 @@ class RunFacts:
     def verdict(self) -> dict[str, Any]:
         """In a word, whether that is good, and why."""
         word = self.glance.verdict or self.glance.state
-        kind = "good" if word in GOOD else "bad" if word in BAD or self.glance.state == "stopped" else "warn"
+        broken = self.glance.state == "stopped" and not self.was_stopped
+        kind = "good" if word in GOOD else "bad" if word in BAD or broken else "warn"
         reasons = self.status.reasons if self.status else ()
         return {"word": visible(word, NAME, keep=""), "kind": kind, "reasons": _sentences(reasons)}
+
+    @property
+    def was_stopped(self) -> bool:
+        """Whether a callback ended it, on purpose."""
+        return self.status is not None and self.status.state == "stopped"
 
     @property
     def ending(self) -> str:
@@ -108,7 +116,26 @@ def read_facts(name: str, path: Path) -> RunFacts:
         train=tail.rows(),
         evaluations=tail.rows("eval"),
         samples=before_and_after(path, glance.best_step),
+        changes=read_changes(path),
     )
+
+
+def read_changes(run: Path) -> list[Row]:
+    """The lines of metrics.jsonl about settings that callbacks have changed, as far as they can be used."""
+    rows = [parse_row(line) for line in _lines(run / METRICS) if b'"change"' in line]
+    return [
+        {name: visible(str(row[name]), NAME, keep="") for name in ("setting", "by")}
+        | {"step": row["step"], "old": number(row.get("old")), "new": number(row.get("new"))}
+        for row in rows
+        if row is not None and row["kind"] == "change" and {"setting", "by"} <= row.keys()
+    ]
+
+
+def _lines(path: Path) -> list[bytes]:
+    try:
+        return path.read_bytes().split(b"\n")
+    except OSError:
+        return []
 
 
 def before_and_after(run: Path, best_step: int | None) -> list[dict[str, Any]]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from ppolm.config import PPOConfig
 from ppolm.config.paths import did_you_mean
 from ppolm.config.yaml_io import read_yaml
 from ppolm.errors import ConfigError, RunFolderError
+from ppolm.hooks.run_control import Change
 from ppolm.ranks import Ranks
 from ppolm.storage.atomic import explained, tidy, verify_folder, write_file, write_folder
 from ppolm.storage.claim import Claim
@@ -34,9 +35,6 @@ class RunFolder:
         """``ranks``: of several processes only the first writes; what must not fail raises on all of them."""
         self.claim, self.path, self.config = claim, claim.folder, config
         self.ranks = ranks or Ranks()
-        self.last_step = 0
-        """Steps done before a resume; TensorBoard no longer shows events of later ones."""
-        self._tensorboard: Any = None
 
     def create(self) -> None:
         """Begin a new run in the folder; raises if it already holds one."""
@@ -62,23 +60,13 @@ class RunFolder:
     # ---- logs, samples and tables: a failed write never stops training ----------------------------------------------
 
     def log_metrics(self, metrics: Mapping[str, Any], kind: str = "train") -> None:
-        """Append one line to metrics.jsonl and the numbers to TensorBoard."""
+        """Append one line to metrics.jsonl."""
+        self._observe("metrics", lambda: append_line(self.path / "metrics.jsonl", {"kind": kind, **metrics}))
 
-        def write() -> None:
-            append_line(self.path / "metrics.jsonl", {"kind": kind, **metrics})
-            if self.config.tensorboard:
-                self._log_tensorboard(metrics, kind)
-
-        self._observe("metrics", write)
-
-    def _log_tensorboard(self, metrics: Mapping[str, Any], kind: str) -> None:
-        if self._tensorboard is None:
-            from torch.utils.tensorboard import SummaryWriter
-
-            self._tensorboard = SummaryWriter(str(self.path / "tensorboard"), purge_step=self.last_step + 1)
-        for name, value in metrics.items():
-            if isinstance(value, (int, float)) and math.isfinite(value) and name != "step":
-                self._tensorboard.add_scalar(f"{kind}/{name}", value, int(metrics["step"]))
+    def log_change(self, step: int, change: Change, after: str) -> None:
+        """Append a line to metrics.jsonl about a setting that has another value after this step or its evaluation."""
+        row = {"kind": "change", "step": step, "after": after, **asdict(change)}
+        self._observe("metrics", lambda: append_line(self.path / "metrics.jsonl", row))
 
     def note(self, name: str, facts: Mapping[str, Any]) -> None:
         """Write facts about the run to a JSON file of their own, atomically: others may be reading it."""
@@ -115,11 +103,6 @@ class RunFolder:
             write()
         except Exception as error:  # a full disk or a broken logger must not end a training run
             log.warning("%s of this step could not be written: %s", what, error)
-
-    def close(self) -> None:
-        """Flush buffered events."""
-        if self._tensorboard is not None:
-            self._observe("TensorBoard events", self._tensorboard.close)
 
     # ---- checkpoints and best/: a failed write is an error ----------------------------------------------------------
 

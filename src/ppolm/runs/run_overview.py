@@ -122,6 +122,8 @@ def state_of(run: Path, status: RunStatus | None, alive: bool) -> tuple[str, str
         return "stopped", "by a signal (Ctrl-C, SIGTERM)"
     if status.state == "failed":
         return "stopped", status.why or "an error"
+    if status.state == "stopped":
+        return "stopped", f"by {status.why}" if status.why else "by a callback"
     return "finished", "" if status.state == "finished" else status.state
 
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ppolm.runs.report_text import setting_text
+from ppolm.runs.report_text import number_text, setting_text
 from ppolm.runs.run_facts import RunFacts, minutes, read_facts
 from ppolm.runs.run_plots import PLOTS, draw
 from ppolm.runs.run_status import utc_now, utc_time
@@ -42,11 +42,12 @@ def summary(results: TrainingResults, facts: RunFacts, pictures: Sequence[str]) 
     for warning in (*results.doubts, *facts.alarms, *warnings_of(facts.train, facts.evaluations, facts.settings)):
         yield from (f"> **Warning.** {warning}", "")
     yield from (f"**Verdict: {results.verdict}** ({'; '.join(results.reasons)})", "")
-    yield from (f"{results.steps} PPO steps, {results.stopped}{_took(facts)}.", "")
+    yield from (f"{results.steps} PPO steps, {results.ending}{_took(facts)}.", "")
     yield from _figures(results, facts)
     yield from (line for picture in pictures for line in (picture, ""))
     yield from _samples(facts)
     yield from _phases(facts)
+    yield from _changes(facts)
     yield from _settings(facts)
 
 
@@ -119,6 +120,18 @@ def _phases(facts: RunFacts) -> Iterator[str]:
     if total > 0:
         parts = ", ".join(f"{name} {value / total:.0%}" for name, value in sums.items())
         yield from ("## Time", "", f"{minutes(total)} in {len(facts.train)} PPO steps: {parts}.", "")
+
+
+def _changes(facts: RunFacts) -> Iterator[str]:
+    """What callbacks have changed on the way."""
+    if facts.changes:
+        yield from ("## Settings that callbacks changed", "", "| after step | setting | from | to | by |")
+        yield "|---:|---|---:|---:|---|"
+        for row in facts.changes:
+            old, new = (number_text(row[name]) for name in ("old", "new"))
+            cells = (f"{row['step']:g}", f"`{row['setting']}`", old, new, row["by"])
+            yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+        yield ""
 
 
 def _settings(facts: RunFacts) -> Iterator[str]:

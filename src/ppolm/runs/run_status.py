@@ -38,12 +38,12 @@ class RunStatus:
     """What a run says of itself. A run that was killed still says ``running``: see ``is_alive``."""
 
     state: str
-    """running, finished, converged, collapsed, over-optimised, interrupted or failed."""
+    """running, finished, converged, collapsed, over-optimised, stopped (by a callback), interrupted or failed."""
     total_steps: int = 0
     started: str = field(default_factory=utc_now)
     ended: str | None = None
     why: str = ""
-    """What went wrong, if it failed."""
+    """What went wrong, if it failed; which callback stopped it, and why."""
     verdict: str = ""
     reasons: tuple[str, ...] = ()
 

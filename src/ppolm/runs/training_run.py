@@ -2,77 +2,39 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
-from datetime import datetime
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ppolm.components import Trainer
-from ppolm.config import PPOConfig
 from ppolm.config.compared import compared
-from ppolm.config.without_effect import defaults, without_idle
-from ppolm.embedded import reward_path
-from ppolm.errors import ConfigError, EngineError, RunFolderError, TrainingDivergedError
+from ppolm.errors import CallbackError, ConfigError, EngineError, TrainingDivergedError
 from ppolm.evaluation.evaluator import Evaluator
-from ppolm.evaluation.measurement import Measurement
 from ppolm.evaluation.verdict import Convergence, judge, judge_run
+from ppolm.hooks.callback import RunDone
+from ppolm.hooks.callbacks import Callbacks, Decisions
+from ppolm.hooks.loggers import Loggers
 from ppolm.messages import reason
-from ppolm.ranks import Ranks
-from ppolm.readiness.stored import doubts_about
 from ppolm.rollout.generated_text import sample_rows
-from ppolm.runs.abandoned_steps import keep_best, set_aside
-from ppolm.runs.ppo_checkpoint import load_state, save_state, scale_state
+from ppolm.runs.abandonable import AbandonableWork, evaluation_done, evaluation_row, step_done
 from ppolm.runs.progress import Progress
 from ppolm.runs.prompt_schedule import plan_prompts
 from ppolm.runs.results import TrainingResults
-from ppolm.runs.resume import find_checkpoint, run_of
-from ppolm.runs.rollback import Snapshot
-from ppolm.runs.run_folder import IN_USE, RunFolder, read_run_config, tidy_run
+from ppolm.runs.run_folder import RunFolder
 from ppolm.runs.run_report import write_report
+from ppolm.runs.run_saver import RunSaver
+from ppolm.runs.run_start import create_run, resume_run, reward_doubts
 from ppolm.runs.run_status import RunStatus, read_status, utc_now
-from ppolm.storage.claim import Claim, claim_numbered, claim_together
-from ppolm.storage.prompt_record import write_held_out, write_trained_on
-from ppolm.storage.refuse_changes import refuse_changes
-from ppolm.storage.stop_signals import AT_ONCE, Stopped, stopping_of
+from ppolm.storage.claim import Claim
+from ppolm.storage.stop_signals import Stopped, stopping_of
 
 log = logging.getLogger(__name__)
 LEAST_SHARE = 0.5
 """Effective share of the tokens below which responses from elsewhere are not the policy's; also how far the mean of
 their importance weights may be from 1."""
-
-
-def run_path(config: PPOConfig) -> Path:
-    """The folder of a new run."""
-    name = config.run_name or f"{Path(config.model_name).name}-{datetime.now():%Y%m%d-%H%M%S}"
-    return Path(config.output_dir) / name
-
-
-def reward_doubts(config: PPOConfig) -> tuple[str, ...]:
-    """What the reward models' own readiness reports object to."""
-    doubts = {name: doubts_about(Path(reward_path(name))) for name in config.reward_model}
-    return tuple(
-        f"The reward model {name} is not ready by its own readiness report, so its scores may not measure what you "
-        f"want: {doubt}."
-        for name, doubt in doubts.items()
-        if doubt
-    )
-
-
-def claim_run(config: PPOConfig, resume: str | Path | None, ranks: Ranks) -> Claim:
-    """The exclusive claim to the folder of a new or resumed run, held until the run ends."""
-
-    def take() -> Claim:
-        if resume is not None:
-            run = run_of(Path(resume))
-            read_run_config(run)  # raises before a folder is created for the lock
-            return Claim(run, IN_USE)
-        return Claim(run_path(config), IN_USE) if config.run_name else claim_numbered(run_path(config), IN_USE)
-
-    return claim_together(take, ranks)
 
 
 def show_waiting(trainer: Trainer, progress: Progress) -> None:
@@ -81,6 +43,26 @@ def show_waiting(trainer: Trainer, progress: Progress) -> None:
         for reward in getattr(computer, "rewards", {}).values():  # a replaced component may have none
             if hasattr(reward, "on_wait"):
                 reward.on_wait = progress.waiting
+
+
+def warn_of_step(metrics: Mapping[str, Any]) -> None:
+    """Say what makes a step teach nothing, or the wrong thing."""
+    step = metrics["step"]
+    if metrics["num_responses"] > 1 and metrics["reward_std"] == 0:
+        log.warning("all responses of step %d have the same reward: there is nothing to learn from them", step)
+    share, mean = metrics.get("importance_ess", 1.0), metrics.get("importance_mean", 1.0)
+    if share < LEAST_SHARE or abs(mean - 1) > LEAST_SHARE:  # of the policy's own responses both are 1
+        said = "step %d: the servers sample from something else than the policy (importance_ess %.2g, mean %.2g)"
+        log.warning(said, step, share, mean)
+
+
+def refuse_trained(trainer: Trainer) -> None:
+    """Raise if a new run would not start from the reference."""
+    if trainer.step:
+        raise ConfigError(
+            f"This trainer has already taken {trainer.step} PPO steps, and a run starts from the reference. "
+            "Make a new PPOTrainer, or resume."
+        )
 
 
 class TrainingRun:
@@ -94,77 +76,53 @@ class TrainingRun:
         eval_prompts: Sequence[Any] | None,
         resume: str | Path | None,
         claim: Claim,
+        callbacks: Sequence[Any] = (),
     ) -> None:
+        self.callbacks, self.loggers = Callbacks(callbacks, trainer), Loggers(trainer)
         self.trainer, self.config, self.claim = trainer, trainer.config, claim
         self.ranks = trainer.models.setup.ranks
         """The processes of this run. All of them drive it; the first one writes its folder."""
         self.stopping = stopping_of(self.ranks)
-        self.saved: tuple[int, int] | None = None
-        """Step and number of evaluations of the last checkpoint."""
         self.aside: Path | None = None
         """Where a resume moved the files from after its checkpoint."""
-        if trainer.step and resume is None:
-            raise ConfigError(
-                f"This trainer has already taken {trainer.step} PPO steps, and a run starts from the reference. "
-                "Make a new PPOTrainer, or resume."
-            )
+        if resume is None:
+            refuse_trained(trainer)
         self.doubts = reward_doubts(self.config)
-        for doubt in self.doubts:
-            log.warning(doubt)
         self.schedule = plan_prompts(self.config, trainer.generator, prompts, num_epochs, eval_prompts)
         trainer.total_steps = self.schedule.total_steps
         self._agree()
         make_evaluator = trainer.make_evaluator or Evaluator
         self.evaluator = make_evaluator(trainer, self.schedule.held_out) if self.schedule.held_out else None
-        for rewards in (trainer.reward_computer, trainer.judge if self.evaluator else None):
-            if rewards is not None:
-                rewards.expect_prompts([*self.schedule.train, *self.schedule.held_out])
+        self._announce_prompts()
         self.metrics: list[dict[str, Any]] = []
         why = "there are no evaluation prompts" if self.config.eval_every else "eval_every is 0"
         self.convergence = Convergence("not evaluated", (why,))
+        self.folder = RunFolder(claim, self.config, self.ranks)
+        self.saver = RunSaver(trainer, self.evaluator, self.callbacks, self.schedule, self.folder)
+        self.work = AbandonableWork(trainer, self.schedule, self.stopping, self.callbacks)
+        self.callbacks.begin(self.folder.path, self.schedule.total_steps)
         if resume is None:
-            self._create()
+            create_run(self.folder, trainer, self.schedule)
         else:
             self._resume(Path(resume))
+
+    def _announce_prompts(self) -> None:
+        """Raise before the first step if a prompt lacks a column that a reward asks for."""
+        for rewards in (self.trainer.reward_computer, self.trainer.judge if self.evaluator else None):
+            if rewards is not None:
+                rewards.expect_prompts([*self.schedule.train, *self.schedule.held_out])
 
     def _agree(self) -> None:
         """Of several processes: raise before the first step if they would not take the same ones."""
         if self.ranks.shares:
-            prompts = {"prompts": self.schedule.fingerprint, "number of steps": self.schedule.total_steps}
-            self.ranks.agree_on(" before the first step", {**compared(self.config), **prompts})
-
-    def _create(self) -> None:
-        def write(folder: RunFolder) -> None:
-            folder.create()
-            folder.note("capabilities", self.trainer.models.setup.capabilities.to_dict())
-            write_held_out(folder.path, self.schedule.held_out)
-            write_trained_on(folder.path, (prompt.key for prompt in self.schedule.train))
-
-        self.folder = RunFolder(self.claim, self.config, self.ranks)
-        self.ranks.do_once(lambda: write(self.folder))
+            steps = {"prompts": self.schedule.fingerprint, "number of steps": self.schedule.total_steps}
+            others = {"callbacks": list(self.callbacks.by_name)}
+            self.ranks.agree_on(" before the first step", {**compared(self.config), **steps, **others})
 
     def _resume(self, path: Path) -> None:
-        self.ranks.do_once(lambda: tidy_run(self.claim))
-        run, checkpoint = self.ranks.once(lambda: find_checkpoint(path))
-        refuse_changes(read_run_config(run).to_dict(), self.config, run)
-        progress = load_state(self.trainer, self.evaluator, checkpoint)
-        refuse_changes(without_idle(progress["config"], defaults(self.config)), self.config, checkpoint)
-        if progress["prompts"] != self.schedule.fingerprint:
-            raise RunFolderError(f"Run {run} was started with other prompts. Resume it with the same ones.")
-        if self.config.lr_schedule != "constant" and progress["total_steps"] != self.schedule.total_steps:
-            raise RunFolderError(
-                f"Run {run} was started for {progress['total_steps']} steps, and its {self.config.lr_schedule} "
-                f"schedule depends on that; it cannot become {self.schedule.total_steps}. Start a new run."
-            )
-        history = self.evaluator.history if self.evaluator else []
-        self.folder = RunFolder(self.claim, self.config, self.ranks)
-        self.ranks.do_once(self.folder.reopen)
-        self.folder.last_step = self.trainer.step
-        seen = {int(row["step"]) for row in history}
-        self.aside = self.ranks.once(lambda: set_aside(run, checkpoint, self.trainer.step, seen))
-        self.saved = (self.trainer.step, len(history))
-        if self.evaluator and history:
-            self.convergence = judge(history, self.evaluator.limits)[1]
+        self.aside = resume_run(self.saver, path)
+        if self.evaluator and self.evaluator.history:
+            self.convergence = judge(self.evaluator.history, self.evaluator.limits)[1]
 
     def run(self) -> TrainingResults:
         """Train until the last step, an alarm, convergence, or a signal (raises Stopped once everything is saved)."""
@@ -176,12 +134,16 @@ class TrainingRun:
         except Exception as error:
             self._note_end("failed", why=reason(error))
             raise
-        self._note_end(results.stopped, verdict=results.verdict, reasons=results.reasons)
+        self._note_end(results.stopped, why=results.why, verdict=results.verdict, reasons=results.reasons)
         return results
 
     def _note_end(self, state: str, **facts: Any) -> None:
+        """Write down how the run ended, and tell callbacks."""
         ended = replace(self.status, state=state, ended=utc_now(), **facts)
         self.folder.note("status", ended.to_dict())
+        end = RunDone(self.trainer.step, state, ended.why, ended.verdict, ended.reasons)
+        self.callbacks.tell_end(end)
+        self.loggers.tell(self.callbacks.control, "on_end", end)
 
     def _run(self) -> TrainingResults:
         progress = Progress(self.schedule.total_steps, self.trainer.step, silent=not self.ranks.first)
@@ -195,9 +157,16 @@ class TrainingRun:
                 advice = "Start a new run with a lower learning_rate or a higher kl_coef."
                 raise TrainingDivergedError(f"{error} {last} {advice}") from error
             except EngineError:
-                if self.saved != self._progress:
-                    self._give_up_rollout()
-                    self._save_checkpoint()  # nothing that was trained is lost
+                if self.saver.is_behind:
+                    self.work.give_up_rollout()
+                    self.saver.save_checkpoint()  # nothing that was trained is lost
+                raise
+            except CallbackError:
+                if self.saver.is_behind:
+                    self.work.give_up_rollout()
+                    self.saver.save_checkpoint()
+                results = self._results("failed")
+                self.ranks.do_once(lambda: write_report(results))
                 raise
             except Stopped as stop:
                 self.stopping.shield()
@@ -205,10 +174,9 @@ class TrainingRun:
                 self._end_early(stop.number)
             finally:
                 progress.close()
-                self.folder.close()
             if not self.evaluator:
                 about = {"step": self.trainer.step, "chosen_by": "last step: there are no evaluation prompts"}
-                self._save_best(about)
+                self.saver.save_best(about)
             self.folder.check_result()
             results = self._results()
             self.ranks.do_once(lambda: write_report(results))
@@ -216,47 +184,46 @@ class TrainingRun:
 
     def _train(self, progress: Progress) -> None:
         trainer, total = self.trainer, self.schedule.total_steps
-        if trainer.step == 0 and self.saved is None:
-            self._save_checkpoint()  # so that there is something to resume from, whatever happens in the first steps
-        elif self.saved is not None:
+        if trainer.step == 0 and self.saver.saved is None:
+            self._save_checkpoint(progress)  # something to resume from, whatever happens in the first steps
+        elif self.saver.saved is not None:
             moved = f"; everything from later steps was moved to {self.aside}" if self.aside else ""
             progress.say(f"resuming after step {trainer.step} of {total}{moved}")
+        self.loggers.tell(self.callbacks.control, "on_start")
+        self._decide(self.work.told("on_start"), "start", progress)
         if self._evaluation_is_due:  # the first one, or one skipped by an earlier stop
             self._evaluate(progress)
             if trainer.step and self._checkpoint_is_due:
-                self._wait_for_rollout()
-                self._save_checkpoint()
+                self._save_checkpoint(progress)
         while trainer.step < total and not self._stops:
             self.stopping.check(1)
             self._step(progress)
             if self._evaluation_is_due:
                 self._evaluate(progress)
             if self._checkpoint_is_due:
-                self._wait_for_rollout()
-                self._save_checkpoint()
+                self._save_checkpoint(progress)
+        if self._evaluation_is_due:  # a callback may have stopped the run after its checkpoint
+            self._evaluate(progress)
+            self._save_checkpoint(progress)
 
     def _end_early(self, number: int) -> None:
         """Save the last finished step, write the report, and raise Stopped."""
         step, total = self.trainer.step, self.schedule.total_steps
-        if self.saved != self._progress:
+        if self.saver.is_behind:
             with suppress(Stopped):
-                self._wait_for_rollout()
+                self.work.wait_for_rollout()
             self.stopping.settle()
-            self._give_up_rollout()
-            self._save_checkpoint()
+            self.work.give_up_rollout()
+            self.saver.save_checkpoint()
         results = self._results("interrupted")
-        self._note_end("interrupted", verdict=results.verdict, reasons=results.reasons)
         with suppress(Stopped), self.stopping.interruptible(self.stopping.count + 1):
             self.ranks.do_once(lambda: write_report(results))
+        self._note_end("interrupted", verdict=results.verdict, reasons=results.reasons)
         raise Stopped(number, self.folder.path, f"after step {step} of {total}") from None
 
     @property
-    def _progress(self) -> tuple[int, int]:
-        return self.trainer.step, len(self.evaluator.history) if self.evaluator else 0
-
-    @property
     def _is_last(self) -> bool:
-        return self.trainer.step == self.schedule.total_steps
+        return self.trainer.step == self.schedule.total_steps or self.callbacks.stopped is not None
 
     @property
     def _evaluation_is_due(self) -> bool:
@@ -270,91 +237,52 @@ class TrainingRun:
 
     @property
     def _stops(self) -> bool:
-        """Whether the last evaluation ends the run."""
-        return self.convergence.should_stop and self.config.stop_on_alarm
+        """Whether the last evaluation or a callback ends the run."""
+        return (self.convergence.should_stop and self.config.stop_on_alarm) or self.callbacks.stopped is not None
 
     def _step(self, progress: Progress) -> None:
         trainer, config = self.trainer, self.config
         self.ranks.do_once(self.claim.check)  # if the folder is gone, the result could not be saved
         reward_coef = trainer.kl.reward_coef  # an adaptive one changes at the end of the step
-        results = self._undoable_step()
+        results, decisions = self.work.step()
         step, metrics = trainer.step, results["metrics"]
-        metrics["epoch"] = self.schedule.epoch(step - 1)
-        if metrics["num_responses"] > 1 and metrics["reward_std"] == 0:
-            log.warning("all responses of step %d have the same reward: there is nothing to learn from them", step)
-        share, mean = metrics.get("importance_ess", 1.0), metrics.get("importance_mean", 1.0)
-        if share < LEAST_SHARE or abs(mean - 1) > LEAST_SHARE:  # of the policy's own responses both are 1
-            said = "step %d: the servers sample from something else than the policy (importance_ess %.2g, mean %.2g)"
-            log.warning(said, step, share, mean)
+        warn_of_step(metrics)
         self.metrics.append(metrics)
         self.folder.log_metrics(metrics)
+        self.loggers.tell(self.callbacks.control, "on_step", step_done(results))
         samples = sample_rows(results["generated_texts"], results["rewards"])
         self.folder.log_samples(step, samples[: config.samples_per_step])
         if config.table_every and (step == 1 or step % config.table_every == 0):
             notes = {"kl_coef": metrics["kl_coef"], "reward_coef": reward_coef}
             self.folder.write_table(step, results["sa_pairs"], **notes)
         progress.step(metrics)
+        self._decide(decisions, "step", progress)
 
-    def _undoable_step(self) -> dict[str, Any]:
-        """A PPO step that can be abandoned at any point; the trainer is then restored to its state before it."""
-        trainer = self.trainer
-        before = Snapshot(trainer)
-        try:
-            with self.stopping.interruptible(AT_ONCE):
-                self._announce_next()
-                return trainer.ppo_step(self.schedule.batch(trainer.step))
-        except EngineError:  # the servers are gone, the step can be taken again when they are back
-            before.restore(trainer)
-            raise
-        except Stopped:
-            self.stopping.shield()
-            before.restore(trainer)
-            raise
-        except BaseException:
-            self.stopping.shield()
-            if self.stopping.interrupted(AT_ONCE):
-                before.restore(trainer)
-                self.stopping.check(AT_ONCE)
-            raise
+    def _decide(self, decisions: Decisions, after: str, progress: Progress) -> None:
+        """Apply and record what callbacks want, once what they were told of is recorded."""
+        self.callbacks.apply(decisions)
+        for change in decisions.changes:
+            self.folder.log_change(self.trainer.step, change, after)
+            progress.say(f"{change.by}: {change.setting} {change.old:g} -> {change.new:g} from the next step on")
+        if decisions.stop:
+            progress.say(f"stopping: {decisions.stop}")
+        if decisions.interrupted:
+            self.stopping.count_interrupt()
+        self.callbacks.raise_failure(decisions)
 
-    def _announce_next(self) -> None:
-        """Tell a generator that samples ahead which prompts the step after this one will have."""
-        expect, after = getattr(self.trainer.generator, "expect", None), self.trainer.step + 1
-        if expect is not None:
-            expect(self.schedule.batch(after) if after < self.schedule.total_steps else None)
-
-    def _wait_for_rollout(self) -> None:
-        """Wait for responses that are sampled ahead, which a checkpoint contains. A stop at once does without them."""
-        wait = getattr(self.trainer.generator, "wait", None)
-        if wait is not None:
-            with self.stopping.interruptible(AT_ONCE):
-                wait()
-
-    def _give_up_rollout(self) -> None:
-        """Let the next run sample responses afresh that are not there yet."""
-        give_up = getattr(self.trainer.generator, "give_up", None)
-        if give_up is not None:
-            give_up()
-
-    def _measure(self) -> Measurement:
-        """An evaluation. The first signal interrupts it, since it changes no state and a resume repeats it."""
-        assert self.evaluator is not None
-        try:
-            with self.stopping.interruptible(1):
-                return self.evaluator.measure()
-        except BaseException:
-            self.stopping.shield()
-            if self.stopping.interrupted(1):
-                self.stopping.check(1)
-            raise
+    def _save_checkpoint(self, progress: Progress) -> None:
+        self.work.wait_for_rollout()
+        path = self.saver.save_checkpoint()
+        self._decide(self.work.told("on_checkpoint", path), "checkpoint", progress)
 
     def _evaluate(self, progress: Progress) -> None:
         assert self.evaluator is not None
         progress.evaluating()
-        measured = self._measure()
+        measured, (performance, self.convergence), decisions = self.work.evaluation(self.evaluator)
         metrics = measured.metrics
-        performance, self.convergence = self.evaluator.evaluate(measured)
-        self.folder.log_metrics({**metrics, **asdict(self.convergence)}, kind="eval")
+        self.folder.log_metrics(evaluation_row(measured, self.convergence), kind="eval")
+        facts = evaluation_done(measured, self.convergence)
+        self.loggers.tell(self.callbacks.control, "on_evaluation", facts)
         self.folder.log_samples(int(metrics["step"]), measured.samples, kind="eval")
         judged = f"judge {metrics['judge']:.4g}  " if "judge" in metrics else ""
         progress.evaluated(
@@ -363,34 +291,12 @@ class TrainingRun:
             f"{self.convergence.status}: {'; '.join(self.convergence.reasons)}"
         )
         if performance.performance_improved and not (self.convergence.collapsed or self.convergence.over_optimised):
-            self._save_best({**metrics, "chosen_by": "highest reward on the held-out prompts"})
-
-    def _save_best(self, about: dict[str, Any]) -> None:
-        def fill(folder: Path) -> None:
-            self.trainer.models.policy.save(folder)
-            self.trainer.models.value.save(folder / "value")
-            facts = {"chat": not any(isinstance(prompt.content, str) for prompt in self.schedule.train)}
-            (folder / "best.json").write_text(json.dumps({**about, **facts, **scale_state(self.trainer)}, indent=1))
-
-        self.folder.save_best(fill)
-
-    def _save_checkpoint(self) -> None:
-        self.folder.save_checkpoint(self.trainer.step, self._fill_checkpoint)
-        self.saved = self._progress
-
-    def _fill_checkpoint(self, folder: Path) -> None:
-        keep_best(self.folder.path, folder)
-        save_state(
-            self.trainer,
-            self.evaluator,
-            folder,
-            prompts=self.schedule.fingerprint,
-            total_steps=self.schedule.total_steps,
-            config=self.config.to_dict(),
-        )
+            self.saver.save_best({**metrics, "chosen_by": "highest reward on the held-out prompts"})
+        self._decide(decisions, "evaluation", progress)
 
     def _results(self, stopped: str = "finished") -> TrainingResults:
-        stopped = self.convergence.status if self._stops else stopped
+        if stopped == "finished" and self._stops:
+            stopped = self.convergence.status if self.convergence.should_stop else "stopped"
         performance, verdict = None, self.convergence
         if self.evaluator and self.evaluator.history:
             performance, verdict = judge_run(self.evaluator.history, self.evaluator.limits)
@@ -399,6 +305,7 @@ class TrainingRun:
             best_dir=self.folder.path / "best",
             steps=self.trainer.step,
             stopped=stopped,
+            why=(self.callbacks.stopped or "") if stopped == "stopped" else "",
             verdict=verdict.status,
             reasons=verdict.reasons,
             performance=performance,

@@ -112,6 +112,11 @@ class Stopping:
         """Whether our handler is still installed."""
         return signal.getsignal(number) == self._hear
 
+    def count_interrupt(self) -> None:
+        """Count a KeyboardInterrupt that code has raised by itself: it means the same as Ctrl-C."""
+        self.number = self.number or signal.SIGINT
+        self.count += 1
+
     def check(self, signals: int) -> None:
         """Raise if at least ``signals`` signals have arrived; called only where nothing is half done."""
         if self.number is not None and self.count >= signals:

@@ -120,11 +120,12 @@ class Updater:
             )
 
     def state_dict(self) -> State:
-        """The optimiser's moments by parameter and kind, and the counts of skipped updates."""
+        """The optimiser's moments by parameter and kind, the counts of skipped updates, and the peak learning rate."""
         states = self.optimizer.state_dict()["state"]
         names = list(self.parameters)
         moments = {f"{names[i]}/{key}": value for i, state in states.items() for key, value in state.items()}
-        return {"moments": moments, "skipped": self.skipped, "skipped_in_a_row": self.skipped_in_a_row}
+        counts = {"skipped": self.skipped, "skipped_in_a_row": self.skipped_in_a_row}
+        return {"moments": moments, **counts, "peak": self.peak}
 
     def load_state_dict(self, state: State) -> None:
         """Resume from a checkpoint."""
@@ -136,3 +137,4 @@ class Updater:
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": moments, "param_groups": groups})
         self.skipped, self.skipped_in_a_row = int(state["skipped"]), int(state["skipped_in_a_row"])
+        self.peak = float(state.get("peak", self.peak))  # earlier versions could not change it
