@@ -75,7 +75,7 @@ GROUPS = (
         "to fix it; the command line prints it without a traceback.",
         (
             *("PpolmError", "ConfigError", "DataError", "ModelError", "RewardError", "FeedbackError"),
-            *("RunFolderError", "TrainingDivergedError", "CallbackError"),
+            *("RunFolderError", "TrainingDivergedError", "CallbackError", "HubError"),
         ),
     ),
 )

@@ -55,6 +55,8 @@ FLOORS = (
             "estimate": "memory and time\nof a run, before it",
             "planning": "a step on hardware\nthat is not here",
             "storage": "whole files,\none writer",
+            "export": "a policy for\nother programs",
+            "chat": "talking to policy\nand reference",
             "studies": "what people\nare to compare",
         },
     ),

@@ -20,7 +20,8 @@ ROOMS = (
     *("embedded", "data", "rollout"),
     *("base_setup", "models", "engines", "base_setup.model_setup", "token_attribution", "reward_kl", "advantage"),
     *("explain", "experience_buffer", "training", "feedback", "rewards", "storage", "supervised", "components"),
-    *("hooks", "evaluation", "readiness", "runs", "estimate", "planning", "ppo_trainer", "studies", "studio", "cli"),
+    *("hooks", "evaluation", "readiness", "runs", "export", "estimate", "planning", "ppo_trainer", "studies", "chat"),
+    *("studio", "cli"),
 )
 """Lowest first. Rooms that do not exist (yet) are skipped.
 

@@ -37,6 +37,10 @@ class RunFolderError(PpolmError):
     """A run folder or checkpoint that cannot be written, read or resumed."""
 
 
+class HubError(PpolmError):
+    """The Hugging Face Hub could not be reached, or refuses what it was asked."""
+
+
 class TrainingDivergedError(PpolmError):
     """Training produced non-finite numbers too many times in a row and was stopped."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from torch import Tensor
 
@@ -11,6 +11,7 @@ from ppolm.kernels.token_logprobs import Entropy, token_logprobs
 from ppolm.models.base_model import BaseModel
 from ppolm.rollout.samplers import sample
 from ppolm.rollout.sampling import Sampled, Sampling
+from ppolm.rollout.streaming import stream
 
 
 class LanguageModel(BaseModel):
@@ -46,3 +47,10 @@ class LanguageModel(BaseModel):
             if not prompts:
                 return []
             return sample(self.setup.capabilities.sampler_for(longest), self.setup, prompts, sampling, uniforms)
+
+    def stream(self, prompt: Sequence[int], sampling: Sampling, uniforms: Tensor) -> Iterator[int]:
+        """One response, each token as soon as it is drawn; ``uniforms`` [max_new_tokens]. To be read to its end or
+        closed before another role computes."""
+        kind = self.setup.capabilities.sampler_for(len(prompt) + sampling.max_new_tokens)
+        with self.active(), self.setup.whole():
+            yield from stream(kind, self.setup, prompt, sampling, uniforms)

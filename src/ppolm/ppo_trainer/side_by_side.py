@@ -60,10 +60,20 @@ class Answers:
 class SideBySide:
     """Loads policy and reference of a run, and nothing else: no value model, no reward, no code of the user's."""
 
-    def __init__(self, run: Path, which: str = "best", machine: Mapping[str, Any] = MappingProxyType({})) -> None:
-        """``which``: best, last, or a checkpoint folder; ``machine``: settings that take the place of the run's."""
+    def __init__(
+        self,
+        run: Path,
+        which: str = "best",
+        machine: Mapping[str, Any] = MappingProxyType({}),
+        flags: Sequence[str] = (),
+        command: str = "generate --run",
+    ) -> None:
+        """``which``: best, last, or a checkpoint folder; ``machine``: settings that take the place of the run's.
+
+        ``flags`` are what was typed after ``command``: whoever names code there agrees to it.
+        """
         config = read_run_config(run)
-        ask_consent(run, config, (), "generate --run", rewards=False)
+        ask_consent(run, config, flags, command, rewards=False)
         adapter, _, state = policy_folders(run, which)
         self.step = read_state(state).get("step")
         """PPO steps that the policy was trained for, if its folder says so."""

@@ -178,6 +178,23 @@ def verify_folder(path: Path) -> None:
         raise RunFolderError(f"{path} is damaged or cut off ({problem} is not as it was written).")
 
 
+def verify_named_files(path: Path) -> None:
+    """Raise unless every file that the manifest names is as it was written; a result may have other files beside it.
+
+    A folder without a manifest, from elsewhere or from an earlier version, is taken as it is.
+    """
+    try:
+        files = json.loads((path / MANIFEST).read_bytes())
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError, RecursionError):
+        files = None
+    named = files.items() if isinstance(files, dict) else [(MANIFEST, None)]
+    wrong = next((name for name, description in named if not _matches(path / name, description)), None)
+    if wrong is not None:
+        raise RunFolderError(f"{path} is damaged or cut off ({wrong} is not as it was written). Copy it again.")
+
+
 def _matches(file: Path, description: object) -> bool:
     try:
         return describe(file) == description

@@ -1,0 +1,1 @@
+"""Talking to a policy and its reference."""
