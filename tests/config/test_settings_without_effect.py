@@ -18,7 +18,7 @@ from ppolm.config.without_effect import RULES, defaults, without_idle
 from ppolm.embedded import DEMO
 from ppolm.errors import ConfigError
 from ppolm.ppo_trainer import PPOTrainer
-from ppolm.runs.run_folder import read_run_config
+from ppolm.storage.stored_run import read_run_config
 from tests.conftest import PROMPTS, spread
 
 MakeConfig = Callable[..., PPOConfig]

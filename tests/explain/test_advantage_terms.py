@@ -18,7 +18,7 @@ from ppolm.explain.in_words import sentences
 from ppolm.explain.settings import StepSettings
 from ppolm.explain.what_if import RECOMPUTED, recompute
 from ppolm.ppo_trainer import PPOTrainer
-from ppolm.runs.run_folder import read_run_config
+from ppolm.storage.stored_run import read_run_config
 from ppolm.token_attribution import SAPairs
 from ppolm.token_attribution.sa_pairs_io import from_arrow, read_notes
 from tests.conftest import PROMPTS, spread

@@ -20,9 +20,9 @@ from ppolm.models.language_model import LanguageModel
 from ppolm.names import EMBEDDED
 from ppolm.ppo_trainer.side_by_side import SideBySide
 from ppolm.rollout.sampling import Sampling
-from ppolm.runs.resume import run_of
 from ppolm.storage.output_folder import DONE
 from ppolm.storage.prompt_record import HELD_OUT, read_held_out
+from ppolm.storage.stored_run import run_of
 
 POLICY, REFERENCE, MODEL = "policy", "reference", "model"
 

@@ -47,8 +47,8 @@ def main(argv: list[str]) -> None:
     """Print reference and policy side by side."""
     arguments = parse(EvalArguments, "ppolm eval", argv)
     from ppolm.ppo_trainer.run_comparison import RunComparison
-    from ppolm.runs.run_folder import read_run_config
     from ppolm.storage.code_consent import ask_consent
+    from ppolm.storage.stored_run import read_run_config
 
     run = Path(arguments.run)
     join_ranks().do_once(lambda: ask_consent(run, read_run_config(run), argv, "eval"))

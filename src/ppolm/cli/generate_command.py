@@ -111,9 +111,8 @@ def show(texts: list[GeneratedText], as_json: bool) -> None:
 
 def config_and_adapter(arguments: GenerateArguments, argv: Sequence[str]) -> tuple[PPOConfig, str | None]:
     """The run's configuration, or defaults for a bare model, overridden by flags; and the adapter to load."""
-    from ppolm.runs.resume import find_best
-    from ppolm.runs.run_folder import read_run_config
     from ppolm.storage.code_consent import ask_consent
+    from ppolm.storage.stored_run import find_best, read_run_config
 
     if (arguments.run is None) == (arguments.model_name is None):
         raise ConfigError("Give either --run RUN or --model-name MODEL (with --adapter FOLDER if there is one).")

@@ -114,8 +114,7 @@ def parse_train(argv: Sequence[str]) -> TrainArguments:
     if given.config is not None:
         settings = PPOConfig.from_yaml(given.config, under=preset)
     elif given.resume is not None:
-        from ppolm.runs.resume import run_of
-        from ppolm.runs.run_folder import read_run_config
+        from ppolm.storage.stored_run import read_run_config, run_of
 
         settings = read_run_config(run_of(Path(given.resume)))
     else:

@@ -42,11 +42,10 @@ def main(argv: list[str]) -> None:
 
 def checked(config: PPOConfig, resume: str | None, argv: list[str]) -> PPOConfig:
     """The settings to train with, once it is known that the run can begin or go on: before anything large is loaded."""
-    from ppolm.runs.resume import run_of
-    from ppolm.runs.run_folder import read_run_config
     from ppolm.runs.run_start import run_path
     from ppolm.storage.code_consent import ask_consent
     from ppolm.storage.refuse_changes import refuse_changes
+    from ppolm.storage.stored_run import read_run_config, run_of
 
     ranks = join_ranks()
     decisive = {**compared(config), "--resume": resume is not None}  # for what each process does next
@@ -76,9 +75,9 @@ def refuse_folder(path: Path) -> None:
 
 def refuse_resume(path: Path) -> None:
     """Raise unless there is a run to resume. Asked by one process: each would find the lock that another one tries."""
-    from ppolm.runs.resume import find_checkpoint, run_of
     from ppolm.runs.run_folder import IN_USE
     from ppolm.storage.claim import refuse_claimed
+    from ppolm.storage.stored_run import find_checkpoint, run_of
 
     refuse_claimed(run_of(path), IN_USE)
     find_checkpoint(path)

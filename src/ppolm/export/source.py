@@ -12,12 +12,11 @@ from ppolm.config import ModelSettings, PPOConfig, SFTConfig
 from ppolm.embedded import model_path
 from ppolm.errors import ConfigError, PpolmError, RunFolderError
 from ppolm.names import EMBEDDED
-from ppolm.runs.resume import find_best, find_checkpoint, run_of
-from ppolm.runs.run_folder import read_run_config
 from ppolm.storage.atomic import verify_named_files
 from ppolm.storage.claim import refuse_claimed
 from ppolm.storage.code_consent import ask_consent
 from ppolm.storage.output_folder import DONE, SETTINGS
+from ppolm.storage.stored_run import find_best, find_checkpoint, read_run_config, run_of
 
 WRITTEN = "Wait until it ends, or stop it; then export it."
 

@@ -19,8 +19,7 @@ from ppolm.measures.intervals import Interval, cluster_interval
 from ppolm.messages import reason
 from ppolm.ppo_trainer.ppo_trainer import PPOTrainer
 from ppolm.runs.ppo_checkpoint import load_scale_state
-from ppolm.runs.resume import find_best, find_checkpoint
-from ppolm.runs.run_folder import read_run_config
+from ppolm.storage.stored_run import find_best, find_checkpoint, read_run_config
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from ppolm.rollout.generated_text import GeneratedText
 from ppolm.rollout.generator import Generator
 from ppolm.rollout.sampling import Sampling
 from ppolm.runs.chat_prompts import as_chat, trained_on_chats
-from ppolm.runs.run_folder import read_run_config
 from ppolm.storage.code_consent import ask_consent
+from ppolm.storage.stored_run import read_run_config
 from ppolm.token_attribution.token_attribution import TokenAttributor
 
 COLUMNS = ("logprob_policy", "logprob_ref", "kl")

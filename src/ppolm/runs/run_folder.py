@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from ppolm.config import PPOConfig
-from ppolm.config.paths import did_you_mean
-from ppolm.config.yaml_io import read_yaml
-from ppolm.errors import ConfigError, RunFolderError
+from ppolm.errors import RunFolderError
 from ppolm.hooks.run_control import Change
 from ppolm.ranks import Ranks
 from ppolm.storage.atomic import explained, tidy, verify_folder, write_file, write_folder
 from ppolm.storage.claim import Claim
 from ppolm.storage.code_consent import seal
 from ppolm.storage.metrics_log import append_line
+from ppolm.storage.stored_run import holds_run, read_run_config
 from ppolm.token_attribution import SAPairs
 from ppolm.token_attribution.sa_pairs_io import to_parquet
 
@@ -147,11 +146,6 @@ def tidy_run(claim: Claim) -> None:
         tidy(folder)
 
 
-def holds_run(path: Path) -> bool:
-    """Whether a run has saved anything at ``path``; if not, it can simply be started again."""
-    return any(path.glob("checkpoints/step-*")) or (path / "best").exists() or (path / "metrics.jsonl").exists()
-
-
 def refuse_used_folder(path: Path) -> None:
     """Raise if the folder of a new run holds anything but a start that has saved nothing."""
     if path.is_dir() and holds_run(path):
@@ -160,16 +154,3 @@ def refuse_used_folder(path: Path) -> None:
     names = {file.name for file in path.iterdir()} if path.is_dir() else set()
     if "config.yaml" not in names and any(not name.startswith(".") for name in names):
         raise RunFolderError(f"Folder {path} is not empty and is not a run folder. Choose another run_name.")
-
-
-def read_run_config(path: Path) -> PPOConfig:
-    """The configuration a run was started with."""
-    if not (path / "config.yaml").is_file():
-        raise RunFolderError(
-            f"{path} is not a run folder: it has no config.yaml."
-            f"{did_you_mean(path) or ' Give a folder that ppolm train wrote.'}"
-        )
-    try:
-        return PPOConfig.from_stored(read_yaml(path / "config.yaml"))
-    except ConfigError as error:
-        raise RunFolderError(f"{path}/config.yaml cannot be used: {error}") from error

@@ -16,12 +16,12 @@ from ppolm.readiness.stored import doubts_about
 from ppolm.runs.abandoned_steps import set_aside
 from ppolm.runs.ppo_checkpoint import load_state
 from ppolm.runs.prompt_schedule import PromptSchedule
-from ppolm.runs.resume import find_checkpoint, run_of
-from ppolm.runs.run_folder import IN_USE, RunFolder, read_run_config, tidy_run
+from ppolm.runs.run_folder import IN_USE, RunFolder, tidy_run
 from ppolm.runs.run_saver import RunSaver
 from ppolm.storage.claim import Claim, claim_numbered, claim_together
 from ppolm.storage.prompt_record import write_held_out, write_trained_on
 from ppolm.storage.refuse_changes import refuse_changes
+from ppolm.storage.stored_run import find_checkpoint, read_run_config, run_of
 
 log = logging.getLogger(__name__)
 

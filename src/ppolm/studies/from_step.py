@@ -16,8 +16,8 @@ from ppolm.embedded import model_path
 from ppolm.errors import DataError
 from ppolm.feedback.record import Content, Source
 from ppolm.feedback.study import Ask, Item
-from ppolm.runs.run_folder import read_run_config
 from ppolm.storage.code_consent import ask_consent
+from ppolm.storage.stored_run import read_run_config
 from ppolm.token_attribution.sa_pairs_io import from_parquet
 
 

@@ -12,9 +12,8 @@ from typing import Any
 from ppolm.config import PPOConfig
 from ppolm.errors import ConfigError
 from ppolm.feedback.record import Source
-from ppolm.runs.resume import find_best, find_checkpoint, run_of
-from ppolm.runs.run_folder import read_run_config
 from ppolm.storage.code_consent import ask_consent
+from ppolm.storage.stored_run import find_best, find_checkpoint, read_run_config, run_of
 
 REFERENCE = "reference"
 

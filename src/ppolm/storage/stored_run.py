@@ -1,18 +1,37 @@
-"""Finds and verifies the checkpoints and the best policy of a run."""
+"""Finds and verifies what a run has stored: its settings, its checkpoints, its best policy."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from ppolm.config import PPOConfig
 from ppolm.config.paths import did_you_mean
-from ppolm.errors import RunFolderError
-from ppolm.runs.run_folder import holds_run, read_run_config
+from ppolm.config.yaml_io import read_yaml
+from ppolm.errors import ConfigError, RunFolderError
 from ppolm.storage.atomic import standing_folder, standing_names, verify_folder
 
 
 def run_of(path: Path) -> Path:
     """The run folder, given a run or one of its checkpoints."""
     return path.parent.parent if path.parent.name == "checkpoints" else path
+
+
+def read_run_config(path: Path) -> PPOConfig:
+    """The configuration a run was started with."""
+    if not (path / "config.yaml").is_file():
+        raise RunFolderError(
+            f"{path} is not a run folder: it has no config.yaml."
+            f"{did_you_mean(path) or ' Give a folder that ppolm train wrote.'}"
+        )
+    try:
+        return PPOConfig.from_stored(read_yaml(path / "config.yaml"))
+    except ConfigError as error:
+        raise RunFolderError(f"{path}/config.yaml cannot be used: {error}") from error
+
+
+def holds_run(path: Path) -> bool:
+    """Whether a run has saved anything at ``path``; if not, it can simply be started again."""
+    return any(path.glob("checkpoints/step-*")) or (path / "best").exists() or (path / "metrics.jsonl").exists()
 
 
 def find_checkpoint(path: Path) -> tuple[Path, Path]:
