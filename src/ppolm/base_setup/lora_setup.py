@@ -218,6 +218,13 @@ class AdapterSet:
             for (_, numbers), (_, parameter) in pairs:  # both in the order of the layers
                 parameter.copy_(numbers)
 
+    def clear(self, name: str) -> None:
+        """Make adapter ``name`` change nothing: LoRA's B is zero, as in a new adapter."""
+        with torch.no_grad():
+            for path, parameter in self.parameters(name).items():
+                if "lora_B" in path or "lora_embedding_B" in path:
+                    parameter.zero_()
+
     def load_weights(self, name: str, folder: str | Path) -> None:
         """Overwrite adapter ``name`` with the weights of a saved one of the same shape."""
         read_adapter_config(folder)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
-from ppolm.base_setup.adapter_forms import new_lora_config
+from ppolm.base_setup.adapter_forms import new_lora_config, read_adapter_config, shape_of
 from ppolm.base_setup.base_setup import BaseModelSetup
 from ppolm.base_setup.lora_setup import AdapterSet
 from ppolm.base_setup.recomputation import plan_recomputation
 from ppolm.config import PPOConfig
+from ppolm.config.start import policy_of, value_of
 from ppolm.embedded import reward_path
 from ppolm.models import PolicyModel, RewardEnsemble, RewardModel, SFTModel, ValueModel
 from ppolm.names import EMBEDDED
@@ -35,6 +37,13 @@ class Models:
     ensemble: RewardEnsemble | None = None
     """All reward models as one, if there are several; ``reward`` is then the first of them."""
 
+    def begin_at_reference(self) -> None:
+        """Make the policy equal to the reference, from which a run that starts from another one differs."""
+        if self.sft.adapter is None:
+            self.adapters.clear("policy")
+        else:
+            self.adapters.copy(self.sft.adapter, "policy")
+
 
 def setup_models(config: PPOConfig) -> Models:
     """Load the base once and put the adapters of all roles on it; new adapters depend only on ``config.seed``."""
@@ -53,13 +62,24 @@ def setup_models(config: PPOConfig) -> Models:
 
 
 def _add_policy(adapters: AdapterSet, config: PPOConfig) -> None:
-    """The policy starts equal to its reference: a copy of the SFT adapter, or a new adapter that changes nothing."""
-    if config.sft_adapter is None:
-        adapters.create("policy", new_lora_config(config, adapters.setup.causal_lm))
-    else:
-        adapters.load("sft", config.sft_adapter)
+    """The policy starts as that of another run, or equal to its reference: a copy of the SFT adapter, or a new adapter
+    that changes nothing."""
+    reference = config.reference_adapter
+    if reference is not None:
+        adapters.load("sft", reference)
+    if config.start_from is not None:
+        _add_copy(adapters, "policy", policy_of(config.start_from))
+    elif reference is not None:
         adapters.create("policy", adapters.lora_config("sft"))
         adapters.copy("sft", "policy")
+    else:
+        adapters.create("policy", new_lora_config(config, adapters.setup.causal_lm))
+
+
+def _add_copy(adapters: AdapterSet, name: str, folder: Path) -> None:
+    """An adapter with shape and weights of a stored one."""
+    adapters.create(name, shape_of(read_adapter_config(folder)))
+    adapters.load_weights(name, folder)
 
 
 def _add_rewards(adapters: AdapterSet, config: PPOConfig) -> list[RewardModel]:
@@ -84,7 +104,14 @@ def _add_rewards(adapters: AdapterSet, config: PPOConfig) -> list[RewardModel]:
 
 
 def _add_value(adapters: AdapterSet, config: PPOConfig, reward: RewardModel | None) -> ValueModel:
-    """A new adapter with a zero head, or a copy of the reward model that gives the same normalised scores."""
+    """The value model of another run; a new adapter with a zero head; or a copy of the reward model that gives the same
+    normalised scores."""
+    if config.start_from is not None and config.starts_with_value:
+        folder = value_of(config.start_from)
+        _add_copy(adapters, "value", folder)
+        value = ValueModel(adapters)
+        value.head.load(folder)
+        return value
     if config.value_init == "zero" or reward is None:
         adapters.create("value", new_lora_config(config, adapters.setup.causal_lm))
         return ValueModel(adapters)

@@ -24,6 +24,7 @@ class Given:
     prompts: str | None = None
     eval_every: int | None = None
     preset: str | None = None
+    start_from: str | None = None
 
     @property
     def own_prompts(self) -> bool:

@@ -9,7 +9,7 @@ import contextlib
 import io
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -34,7 +34,8 @@ S = TypeVar("S", bound=SupervisedConfig)
 
 @dataclass(frozen=True)
 class TrainFlags:
-    """PPO fine-tuning. Settings come from --config (YAML), or from the run that --resume names; flags override them.
+    """PPO fine-tuning. Settings come from --config (YAML), or from the run that --resume or --start-from names; flags
+    override them.
 
     A resumed run accepts only changes that leave its numbers alone: its length, what it writes, memory, failed rewards.
     """
@@ -107,7 +108,8 @@ class SamplingArguments(MachineArguments):
 def parse_train(argv: Sequence[str]) -> TrainArguments:
     """Flags over YAML over defaults."""
     given = read_given(argv)
-    by_recipe = given.config is None and given.resume is None and given.model_name == EMBEDDED
+    others = (given.config, given.resume, given.start_from)
+    by_recipe = others == (None, None, None) and given.model_name == EMBEDDED
     preset = {} if given.preset is None else preset_values(given.preset)
     if given.preset is not None and given.resume is not None:
         raise ConfigError("--resume keeps the settings that the run was started with. Leave --preset out.")
@@ -117,15 +119,26 @@ def parse_train(argv: Sequence[str]) -> TrainArguments:
         from ppolm.storage.stored_run import read_run_config, run_of
 
         settings = read_run_config(run_of(Path(given.resume)))
+    elif given.start_from is not None:
+        settings = settings_of_start(given.start_from, preset)
     else:
         settings = train_recipe(given) if by_recipe else PPOConfig.from_dict(preset)
     default = grouped(TrainFlags(given.config, given.resume, given.preset), settings, TrainFlags.__doc__)
     flags = parse(type(default), "ppolm train", argv, default)
-    settings = put_together(PPOConfig, flags, settings if given.resume is not None else None)
+    stored = given.config is None and (given.resume is not None or given.start_from is not None)
+    settings = put_together(PPOConfig, flags, settings if stored or given.resume is not None else None)
     note = recipe_note(given, settings) if by_recipe and given.own_prompts else ""
     if note:
         print(note, file=sys.stderr)
     return TrainArguments(**vars(flags.own), settings=settings)
+
+
+def settings_of_start(start: str, preset: Mapping[str, Any]) -> PPOConfig:
+    """The settings of the run that another one starts from, for a run with a name and a reference of its own."""
+    from ppolm.storage.stored_run import read_run_config, run_of
+
+    own = {"start_from": start, "start_reference": "kept", "start_value": True, "sft_adapter": None, "run_name": None}
+    return read_run_config(run_of(Path(start))).changed(**{**preset, **own})
 
 
 def parse(kind: type[T], program: str, argv: Sequence[str], default: Any = None) -> T:
@@ -146,6 +159,13 @@ def see_it(run: Path) -> str:
     return f"See it:      ppolm studio {shlex.quote(str(run))}"
 
 
+def base_of(start: str) -> str:
+    """The base model of a run to start from."""
+    from ppolm.storage.stored_run import read_run_config, run_of
+
+    return read_run_config(run_of(Path(start))).model_name
+
+
 def parse_supervised(kind: type[S], program: str, argv: Sequence[str]) -> tuple[S, OutputFolder]:
     """Flags over YAML (or over the settings of the resumed training) over defaults; and the folder for the result."""
     given = read_given(argv)
@@ -154,12 +174,13 @@ def parse_supervised(kind: type[S], program: str, argv: Sequence[str]) -> tuple[
         raise ConfigError("--resume keeps the settings that the training was started with. Leave --config out.")
     ranks = join_ranks()
     ranks.agree("--resume", resume is not None)
+    base = given.model_name or (None if given.start_from is None else base_of(given.start_from))
     if resume is not None:  # by one process: reading may tidy up
         settings = ranks.once(lambda: read_settings(kind, Path(resume)))
-    elif file is None and given.model_name == EMBEDDED:
+    elif file is None and base == EMBEDDED:
         settings = kind.from_yaml(RECIPES[program])
     else:
-        settings = kind() if file is None else kind.from_yaml(file)
+        settings = kind.from_yaml(file) if file else kind.from_dict({} if base is None else {"model_name": base})
     default = grouped(SupervisedFlags(file, resume), settings, kind.__doc__)
     config = put_together(kind, parse(type(default), program, argv, default))
     if not config.data:

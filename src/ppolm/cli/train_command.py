@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from ppolm.cli.settings import parse_train, see_it
+from ppolm.cli.settings import TrainArguments, parse_train, see_it
 from ppolm.config import PPOConfig
 from ppolm.config.compared import compared
 from ppolm.data.load_rows import load_prompts
@@ -31,7 +31,7 @@ def main(argv: list[str]) -> None:
         return
     from ppolm.ppo_trainer import PPOTrainer
 
-    config = checked(config, arguments.resume, argv)
+    config = checked(config, arguments, argv)
     prompts, held_out = load_both(config)
     trainer = PPOTrainer(config)
     results = trainer.train(prompts, config.num_epochs, eval_prompts=held_out, resume=arguments.resume)
@@ -40,25 +40,30 @@ def main(argv: list[str]) -> None:
     print(see_it(results.run_dir))
 
 
-def checked(config: PPOConfig, resume: str | None, argv: list[str]) -> PPOConfig:
+def checked(config: PPOConfig, arguments: TrainArguments, argv: list[str]) -> PPOConfig:
     """The settings to train with, once it is known that the run can begin or go on: before anything large is loaded."""
     from ppolm.runs.run_start import run_path
     from ppolm.storage.code_consent import ask_consent
     from ppolm.storage.refuse_changes import refuse_changes
+    from ppolm.storage.starting_point import resumed_start, started
     from ppolm.storage.stored_run import read_run_config, run_of
 
-    ranks = join_ranks()
+    ranks, resume = join_ranks(), arguments.resume
     decisive = {**compared(config), "--resume": resume is not None}  # for what each process does next
     ranks.agree_on(" in their settings", decisive)
     if resume is None:
         if config.run_name:
             ranks.do_once(lambda: refuse_folder(run_path(config)))
-        return config
+        if config.start_from is not None and arguments.config is None:  # its code, too, comes from that run
+            origin = run_of(Path(config.start_from))
+            ranks.do_once(lambda: ask_consent(origin, config, argv, "train --start-from"))
+        return started(config)
     run = run_of(Path(resume))
     ranks.do_once(lambda: refuse_resume(Path(resume)))
     saved = read_run_config(run)
     if config.dtype == "auto":
         config = dataclasses.replace(config, dtype=saved.dtype)
+    config = started(resumed_start(config, run))
     refuse_changes(saved.to_dict(), config, run)
     ranks.do_once(lambda: ask_consent(run, config, argv, "train --resume"))
     return config

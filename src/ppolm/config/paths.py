@@ -14,7 +14,7 @@ from typing import Any
 
 from ppolm.names import EMBEDDED
 
-FOLDERS = frozenset({"model_name", "sft_adapter", "reward_model"})
+FOLDERS = frozenset({"model_name", "sft_adapter", "start_from", "reward_model"})
 """Settings that name folders."""
 SOURCES = frozenset({"prompts", "eval_prompts", "data", "eval_data", "test_data", "reference_data"})
 """Settings that name data: files or dataset folders."""

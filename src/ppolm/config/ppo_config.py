@@ -14,6 +14,7 @@ from ppolm.config.model_settings import ModelSettings
 from ppolm.config.presets import preset_values
 from ppolm.config.renamed import renamed
 from ppolm.config.setting import setting
+from ppolm.config.start import policy_of
 from ppolm.config.validation import check_ppo
 from ppolm.config.without_effect import defaults, without_idle
 from ppolm.names import EngineName, LoggerName
@@ -27,6 +28,13 @@ class PPOConfig(ModelSettings):
 
     sft_adapter: str | None = setting(None, group="model", on_resume="fixed")
     """PEFT adapter folder of the SFT model: the reference, and where the policy starts. None: the base model."""
+    start_from: str | None = setting(None, group="model", on_resume="fixed")
+    """Run (its best policy) or checkpoint whose policy this run starts from, instead of from the reference. Without a
+    settings file its settings are the defaults."""
+    start_reference: Literal["kept", "policy"] = setting("kept", group="model", on_resume="fixed")
+    """With start_from, the reference: the one which that run had, or the policy that this one starts from."""
+    start_value: bool = setting(True, group="model", on_resume="fixed")
+    """With start_from, begin with the value model of that policy, too. Off: with a new one, as value_init says."""
     reward_model: tuple[str, ...] = setting((), group="reward", on_resume="fixed")
     """Folder of a trained reward adapter, for the reward "model"; several form an ensemble. None: an untrained one."""
     reward_std_penalty: float = setting(0.0, group="reward", at_least=0, on_resume="fixed")
@@ -250,6 +258,18 @@ class PPOConfig(ModelSettings):
     def overridden(self, **given: Any) -> PPOConfig:
         """A copy with what a user asks for. What thereby has no effect is reset; what was asked for is refused then."""
         return self.from_dict(without_idle(self.to_dict() | given, defaults(type(self)), self.to_dict()))
+
+    @property
+    def reference_adapter(self) -> str | None:
+        """The adapter that KL is measured against. None: the bare base."""
+        if self.start_from is not None and self.start_reference == "policy":
+            return str(policy_of(self.start_from))
+        return self.sft_adapter
+
+    @property
+    def starts_with_value(self) -> bool:
+        """Whether the value model, too, comes from the run that this one starts from."""
+        return self.start_from is not None and self.start_value
 
     @property
     def prompts_per_step(self) -> int:

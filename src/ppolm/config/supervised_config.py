@@ -7,7 +7,7 @@ from typing import Literal
 
 from ppolm.config.model_settings import ModelSettings
 from ppolm.config.setting import setting
-from ppolm.config.validation import check_adapter, check_sft, check_supervised
+from ppolm.config.validation import check_reward, check_sft, check_supervised
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,9 @@ class SupervisedConfig(ModelSettings):
     """Fraction of the training prompts held out for validation when eval_data is not given."""
     max_eval_rows: int = setting(512, group="evaluation", at_least=1, on_resume="fixed")
     """Maximum number of validation rows."""
+    start_from: str | None = setting(None, group="model", on_resume="fixed")
+    """Run of ppolm train (its best policy) or one of its checkpoints, whose policy is the adapter to start from; it
+    keeps its rank, layers and dropout. None: start from the base."""
     output: str | None = setting(None, group="run", on_resume="may change")
     """Output folder. It must be new or empty."""
     num_epochs: int = setting(1, group="run", at_least=1, on_resume="fixed")
@@ -106,4 +109,4 @@ class RewardConfig(SupervisedConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_adapter(self)
+        check_reward(self)

@@ -31,16 +31,24 @@ def reject_unknown_keys(values: Iterable[Any], known: list[str]) -> None:
             raise ConfigError(f"Unknown setting {brief(key)}.{hint}")
 
 
-def check_adapter(config: PPOConfig | RewardConfig) -> None:
-    """Raise ConfigError if settings for a new adapter are given with one to load, which keeps its own shape."""
-    if config.sft_adapter is not None and config.trainable_layers is not None:
+def _refuse_layers(config: PPOConfig | SupervisedConfig, loaded: str) -> None:
+    """Raise ConfigError if layers are given with an adapter to load, which keeps its own shape."""
+    if getattr(config, loaded) is not None and config.trainable_layers is not None:
         raise ConfigError(
-            "trainable_layers is for new adapters; sft_adapter has layers of its own. Leave one of them out."
+            f"trainable_layers is for new adapters; {loaded} has layers of its own. Leave one of them out."
         )
+
+
+def check_reward(config: RewardConfig) -> None:
+    """Raise ConfigError if a reward model is to start from two adapters, or from one with another shape."""
+    _refuse_layers(config, "sft_adapter")
+    if config.sft_adapter is not None and config.start_from is not None:
+        raise ConfigError("sft_adapter and start_from both name the adapter to start from. Leave one of them out.")
 
 
 def check_supervised(config: SupervisedConfig) -> None:
     """Raise ConfigError for a combination of settings that cannot work."""
+    _refuse_layers(config, "start_from")
     if config.patience is not None and not config.eval_every:
         raise ConfigError("patience counts validations, but eval_every 0 makes none. Set eval_every, or no patience.")
     if not config.eval_data and not config.eval_fraction:
@@ -58,7 +66,12 @@ def check_shards(config: ModelSettings) -> None:
 
 
 def check_sft(config: SFTConfig) -> None:
-    """Raise ConfigError if packed or sharded weights are to be trained."""
+    """Raise ConfigError if packed or sharded weights are to be trained, or all of them from an adapter."""
+    if config.train == "all" and config.start_from is not None:
+        raise ConfigError(
+            "train is 'all', but start_from names an adapter. Leave train out, or merge that policy into a model of "
+            "its own first (ppolm export) and give its folder as model_name."
+        )
     if config.train == "all" and config.shard_base:
         raise ConfigError("train is 'all', but only adapters are trained on a sharded base. Leave shard_base out.")
     if config.train == "all" and config.base_bits is not None:
@@ -72,7 +85,8 @@ def is_plain_name(name: str) -> bool:
 
 def check_ppo(config: PPOConfig) -> None:
     """Raise ConfigError for settings that cannot work together or would have no effect."""
-    check_adapter(config)
+    if config.start_from is None:  # else the layers are compared with those of that run, once it is read
+        _refuse_layers(config, "sft_adapter")
     _check_addresses(config)
     if config.batch_size % config.samples_per_prompt:
         raise ConfigError(
@@ -113,7 +127,7 @@ def _check_engine(config: PPOConfig) -> None:
         raise ConfigError("engine mlx has a copy of the base that is not packed. Leave base_bits out, or the engine.")
     if config.engine != "vllm":
         return
-    if config.sft_adapter is None and config.lora_r > SERVED_RANKS[-1]:
+    if config.sft_adapter is None and config.start_from is None and config.lora_r > SERVED_RANKS[-1]:
         raise ConfigError(
             f"lora_r is {config.lora_r}, and vLLM serves ranks up to {SERVED_RANKS[-1]}. Lower it, or set "
             "engine: local."
@@ -155,7 +169,12 @@ def _check_rewards(config: PPOConfig) -> None:
 def _check_reward_models(config: PPOConfig) -> None:
     if len({str(Path(folder)) for folder in config.reward_model}) < len(config.reward_model):
         raise ConfigError(f"reward_model names the same folder twice: {', '.join(config.reward_model)}.")
-    if config.value_init == "reward" and "model" not in config.reward and not config.reward_model:
+    if (
+        config.value_init == "reward"
+        and not config.starts_with_value
+        and "model" not in config.reward
+        and not config.reward_model
+    ):
         raise ConfigError(
             "value_init is 'reward', but there is no reward model. Set reward_model, or value_init: zero."
         )

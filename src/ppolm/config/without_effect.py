@@ -43,6 +43,22 @@ Rule = tuple[tuple[str, ...], Callable[[Values], bool], str]
 
 RULES: tuple[Rule, ...] = (
     (
+        ("start_reference", "start_value"),
+        lambda values: values["start_from"] is None,
+        "{name} is for a run that starts from another, but start_from is not set. Set it, or leave {name} out.",
+    ),
+    (
+        ("sft_adapter",),
+        lambda values: values["start_from"] is not None and values["start_reference"] == "policy",
+        "sft_adapter is a reference, but with start_reference 'policy' the policy of start_from is. Leave one out.",
+    ),
+    (
+        ("value_init",),
+        lambda values: values["start_from"] is not None and values["start_value"],
+        "value_init is for a new value model, but this run begins with that of start_from. Set start_value: false, or "
+        "leave value_init out.",
+    ),
+    (
         EVALUATION,
         lambda values: not values["eval_every"],
         "{name} is for evaluations, but eval_every 0 makes none. Set eval_every, or leave {name} out.",

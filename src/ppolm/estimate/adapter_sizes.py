@@ -18,6 +18,7 @@ from ppolm.base_setup.adapter_forms import (
 )
 from ppolm.base_setup.load_model import find_blocks
 from ppolm.config import ModelSettings, PPOConfig
+from ppolm.config.start import policy_of, value_of
 from ppolm.embedded import reward_path
 from ppolm.names import EMBEDDED
 
@@ -43,8 +44,12 @@ def adapter_sizes(model: PreTrainedModel, settings: ModelSettings) -> AdapterSiz
     policy, value, rewards = new, new, list[LoraConfig]()
     if isinstance(settings, PPOConfig):
         rewards = [shape_of(read_adapter_config(reward_path(folder))) for folder in reward_folders(settings)]
-        policy = new if settings.sft_adapter is None else shape_of(read_adapter_config(settings.sft_adapter))
         value = rewards[0] if rewards and settings.value_init == "reward" else new
+        if settings.start_from is not None:
+            policy = shape_of(read_adapter_config(policy_of(settings.start_from)))
+            value = shape_of(read_adapter_config(value_of(settings.start_from))) if settings.start_value else value
+        elif settings.sft_adapter is not None:
+            policy = shape_of(read_adapter_config(settings.sft_adapter))
     every: list[LoraConfig] = []
     for one in (policy, value, *rewards):
         if not any(one is other for other in every):

@@ -59,7 +59,11 @@ def options(
     # Neither a sharded base nor a copy in another engine can be packed, and one that is packed stays as it is.
     packs = config.base_bits is None and shape.packed is None and alone and not config.shard_base
     packs = packs and config.engine != "mlx"
-    layers = [] if config.sft_adapter is not None else list(_halves(shape.trained_layers, 1))
+    layers = (
+        []
+        if config.sft_adapter is not None or config.start_from is not None
+        else list(_halves(shape.trained_layers, 1))
+    )
     return [
         Option("rollout_tokens", list(_halves(config.rollout_tokens, width)), "fewer answers sampled at once: time"),
         Option("microbatch_tokens", list(_halves(config.microbatch_tokens, width)), "smaller passes: time"),

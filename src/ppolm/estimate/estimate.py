@@ -34,6 +34,7 @@ from ppolm.ranks.join import started_processes
 from ppolm.rollout.generator import Generator
 from ppolm.rollout.sampling import Sampling
 from ppolm.runs.prompt_schedule import plan_prompts
+from ppolm.storage.starting_point import started
 
 MEASURED = 500
 """Number of prompts that are tokenised to measure prompt lengths."""
@@ -135,6 +136,7 @@ def estimate(config: PPOConfig, prompts: Sequence[Any], eval_prompts: Sequence[A
     the run does by itself (``gradient_checkpointing: auto``) follows from the memory that the device has.
     """
     processes = started_processes()
+    config = started(config)
     shape = read_shape(config)
     device = resolve_device(config.device)
     dtype = resolve_dtype(config.dtype, device, lambda: shape.parameters)
@@ -162,7 +164,7 @@ def roles(config: PPOConfig) -> tuple[int, int]:
     """How many reward models score the responses, and how many adapters there are in all."""
     scored_by_model = "model" in (*config.reward, config.judge) or config.human_needs_model
     rewards = max(1, len(config.reward_model)) if scored_by_model else 0
-    return rewards, 2 + rewards + (config.sft_adapter is not None)
+    return rewards, 2 + rewards + (config.reference_adapter is not None)
 
 
 def step_work(

@@ -102,7 +102,7 @@ def step_memory(
     if program is None:
         program = program_size() if device.type == "cpu" else PROGRAM
     base = base_size(shape, config, dtype, devices)
-    owned = FLOAT * adapter_numbers(shape, adapters, config.sft_adapter is not None)
+    owned = FLOAT * adapter_numbers(shape, adapters, config.reference_adapter is not None)
     trunk = int(min(config.trunk_mib * 2**20, tokens * shape.hidden * sizes.states)) if below else 0
     left = math.inf if available is None else (available - program) / (1 + GAPS) - base - owned - trunk
     start = pass_cost(device, round(shape.weights.active))

@@ -26,6 +26,7 @@ from ppolm.planning.plan import Case, Plan, make_plan
 from ppolm.planning.sampled import block_kernels, rewritten_bytes
 from ppolm.planning.serving import Pool
 from ppolm.planning.this_machine import refuse_missing, slowed, this_case
+from ppolm.storage.starting_point import started
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Wishes:
 
 def build_plan(config: PPOConfig, wishes: Wishes, prompts: Sequence[Any] | None = None) -> tuple[PPOConfig, Plan]:
     """The settings with which the plan is to be started, and its figures; ``prompts`` unless lengths are given."""
-    config = _with_servers(config, wishes.servers)
+    config = _with_servers(started(config), wishes.servers)
     planned = shape_config(wishes.shape) if wishes.shape else model_config(config)
     shape = shape_from(planned, config)
     lengths = _lengths(config, shape, wishes, prompts)
@@ -99,8 +100,8 @@ def _refuse(
         )
     if config.engine == "vllm" and shape.rank > SERVED_RANKS[-1]:
         raise ConfigError(
-            f"The adapter in {config.sft_adapter} has rank {shape.rank}, and vLLM serves ranks up to "
-            f"{SERVED_RANKS[-1]}. Use engine: local, or another adapter."
+            f"The adapter in {config.start_from or config.sft_adapter} has rank {shape.rank}, and vLLM serves ranks up "
+            f"to {SERVED_RANKS[-1]}. Use engine: local, or another adapter."
         )
     if config.shard_base and devices.count == 1:
         raise ConfigError("shard_base divides the base among devices, and there is one. Set devices, or leave it out.")

@@ -152,7 +152,13 @@ def _without_bars() -> Iterator[None]:
 
 def _trial_settings(config: PPOConfig, device: torch.device, dtype: torch.dtype) -> PPOConfig:
     """The planned settings as far as they decide how fast a pass is: no adapters, rewards or servers of the run's."""
-    off: dict[str, Any] = {"sft_adapter": None, "reward_model": (), "reward": ("length",), "judge": None}
+    off: dict[str, Any] = {
+        "sft_adapter": None,
+        "start_from": None,
+        "reward_model": (),
+        "reward": ("length",),
+        "judge": None,
+    }
     off |= {"engine": "local", "engine_url": (), "trainable_layers": None, "value_init": "zero"}
     stored = str(dtype).removeprefix("torch.")
     return config.changed(**off, device=str(device), dtype=stored, gradient_checkpointing="off")

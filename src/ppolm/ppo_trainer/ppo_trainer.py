@@ -46,6 +46,7 @@ from ppolm.runs.results import TrainingResults
 from ppolm.runs.run_start import claim_run
 from ppolm.runs.training_run import TrainingRun
 from ppolm.state import Stateful
+from ppolm.storage.starting_point import started
 from ppolm.token_attribution import SAPairs
 from ppolm.token_attribution.token_attribution import TokenAttributor
 from ppolm.training.mean_loss import MeanLoss
@@ -79,7 +80,7 @@ class PPOTrainer:
 
         ``evaluator`` builds an Evaluator from this trainer and the held-out prompts, once ``train`` knows them.
         """
-        config = config.anchored()  # paths stored with a run must resolve from any folder
+        config = started(config.anchored())  # paths stored with a run must resolve from any folder
         own = None if reward is None else named_rewards(reward)
         if own is not None:
             config = dataclasses.replace(config, reward=tuple(own))

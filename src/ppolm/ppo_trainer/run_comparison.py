@@ -86,7 +86,8 @@ class RunComparison:
             tick()
             return measured
 
-        before = [measure(most_likely) for most_likely in greedy]  # the untrained policy is the reference
+        self.trainer.models.begin_at_reference()
+        before = [measure(most_likely) for most_likely in greedy]
         for measurement in before:
             measurement.metrics.pop("value_accuracy")  # the reference has no value model of its own
         self.trainer.models.policy.load_weights(self.policy)

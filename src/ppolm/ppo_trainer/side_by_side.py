@@ -81,8 +81,8 @@ class SideBySide:
         """Whether the run was trained on chats, so that text is what a user says in one."""
         self.config: PPOConfig = config.changed(**machine)
         adapters = AdapterSet(BaseModelSetup(self.config))
-        if self.config.sft_adapter is not None:
-            adapters.load("sft", self.config.sft_adapter)
+        if self.config.reference_adapter is not None:
+            adapters.load("sft", self.config.reference_adapter)
         adapters.load("policy", adapter)
         self.setup, self.policy, self.reference = adapters.setup, PolicyModel(adapters), SFTModel(adapters)
         self.engine = build_engine(self.config, self.policy)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -80,15 +80,22 @@ def plan_prompts(
     prompts: Sequence[Any],
     num_epochs: int | None,
     eval_prompts: Sequence[Any] | None,
+    seen: Collection[bytes] = (),
 ) -> PromptSchedule:
-    """Check all prompts before the first step, and hold some out if no evaluation prompts are given."""
+    """Check all prompts before the first step, and hold some out if no evaluation prompts are given.
+
+    ``seen`` are keys of prompts that the policy was trained on before: evaluations leave them out.
+    """
     train, held_out = different_prompts(_fitting(as_prompts(prompts), config, generator)), list[Prompt]()
     if config.eval_every and eval_prompts is not None:
         given = different_prompts(_fitting(as_prompts(eval_prompts), config, generator))
-        held_out = _draw(given, config.max_eval_prompts, seeded(config.seed, -2))[1]
+        held_out = _draw(_unseen(given, seen), config.max_eval_prompts, seeded(config.seed, -2))[1]
         train = apart_from(train, {prompt.key for prompt in given}, _key, "prompts")
     elif config.eval_every:
-        train, held_out = _draw(train, held_out_prompts(train, config), seeded(config.seed, -1))
+        count = held_out_prompts(train, config)
+        held_out = _draw(_unseen(train, seen), count, seeded(config.seed, -1))[1] if count else []
+        keys = {prompt.key for prompt in held_out}
+        train = [prompt for prompt in train if prompt.key not in keys]
     if config.eval_every:
         _warn_of_few(held_out, config, given=eval_prompts is not None)
     num_epochs = passes(num_epochs, config, len(train))
@@ -143,6 +150,20 @@ def _draw(prompts: list[Prompt], count: int, random: torch.Generator) -> tuple[l
     """The remaining rows, and the rows of ``count`` randomly drawn prompts."""
     groups = group_by_prompt(prompts, _key)
     return hold_out(prompts, groups, count, random, size=lambda _: 1)
+
+
+def _unseen(prompts: list[Prompt], seen: Collection[bytes]) -> list[Prompt]:
+    """The prompts that can show whether a policy got better: those it was not trained on, if there are any."""
+    new = [prompt for prompt in prompts if prompt.key not in seen]
+    if not new:
+        log.warning(
+            "the policy that this run starts from was trained on all prompts that could be held out, so evaluations "
+            "measure in part what it remembers. Give other eval_prompts."
+        )
+    elif len(new) < len(prompts):
+        said = "%d of %d prompts are not evaluated on: the policy that this run starts from was trained on them"
+        log.info(said, len(prompts) - len(new), len(prompts))
+    return new or prompts
 
 
 def _key(prompt: Prompt) -> bytes:

@@ -6,11 +6,12 @@ import json
 import logging
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from ppolm.config import PPOConfig
+from ppolm.config.paths import absolute
 from ppolm.errors import RunFolderError
 from ppolm.hooks.run_control import Change
 from ppolm.ranks import Ranks
@@ -18,7 +19,7 @@ from ppolm.storage.atomic import explained, tidy, verify_folder, write_file, wri
 from ppolm.storage.claim import Claim
 from ppolm.storage.code_consent import seal
 from ppolm.storage.metrics_log import append_line
-from ppolm.storage.stored_run import holds_run, read_run_config
+from ppolm.storage.stored_run import START, holds_run, read_run_config
 from ppolm.token_attribution import SAPairs
 from ppolm.token_attribution.sa_pairs_io import to_parquet
 
@@ -44,11 +45,26 @@ class RunFolder:
             (self.path / "checkpoints").mkdir(exist_ok=True)
         seal(self.path, self.config)
 
+    def keep_start(self, fill: Callable[[Path], None]) -> None:
+        """Copy what the run starts from into its folder, which needs no other one from then on."""
+        self.ranks.do_once(lambda: self._write(self.path / START, fill))
+        self.config = replace(self.config, start_from=absolute(str(self.path / START)))
+        with explained(self.path, "start it again"):
+            self.ranks.do_once(lambda: write_file(self.path / "config.yaml", self.stored_config.to_yaml))
+
+    @property
+    def stored_config(self) -> PPOConfig:
+        """The configuration as the run stores it: its own copy of its start has no path, so that it can be moved."""
+        own = self.config.start_from is not None and Path(self.config.start_from) == Path(
+            absolute(str(self.path / START))
+        )
+        return replace(self.config, start_from=START) if own else self.config
+
     def reopen(self) -> None:
         """Resume the run in the folder; changed settings are stored for the next resume."""
         with explained(self.path, f"resume: {self.resume_command}"):
             if read_run_config(self.path) != self.config:
-                write_file(self.path / "config.yaml", self.config.to_yaml)
+                write_file(self.path / "config.yaml", self.stored_config.to_yaml)
         seal(self.path, self.config)
 
     @property

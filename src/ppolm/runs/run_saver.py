@@ -68,5 +68,5 @@ class RunSaver:
             folder,
             prompts=self.schedule.fingerprint,
             total_steps=self.schedule.total_steps,
-            config=self.folder.config.to_dict(),
+            config=self.folder.stored_config.to_dict(),
         )

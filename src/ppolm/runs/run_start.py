@@ -21,7 +21,8 @@ from ppolm.runs.run_saver import RunSaver
 from ppolm.storage.claim import Claim, claim_numbered, claim_together
 from ppolm.storage.prompt_record import write_held_out, write_trained_on
 from ppolm.storage.refuse_changes import refuse_changes
-from ppolm.storage.stored_run import find_checkpoint, read_run_config, run_of
+from ppolm.storage.starting_point import fill_start, resumed_start, trained_before
+from ppolm.storage.stored_run import find_checkpoint, found_start, read_run_config, run_of
 
 log = logging.getLogger(__name__)
 
@@ -61,14 +62,24 @@ def claim_run(config: PPOConfig, resume: str | Path | None, ranks: Ranks) -> Cla
 
 def create_run(folder: RunFolder, trainer: Trainer, schedule: PromptSchedule) -> None:
     """Begin a new run in its folder."""
+    start = folder.config.start_from
+    seen = trained_before(start)
 
     def write() -> None:
         folder.create()
         folder.note("capabilities", trainer.models.setup.capabilities.to_dict())
         write_held_out(folder.path, schedule.held_out)
-        write_trained_on(folder.path, (prompt.key for prompt in schedule.train))
+        write_trained_on(folder.path, seen | {prompt.key for prompt in schedule.train})
+
+    def fill(copy: Path) -> None:
+        trainer.models.policy.save(copy / "policy")
+        if folder.config.start_value:
+            trainer.models.value.save(copy / "value")
+        fill_start(copy, str(start))
 
     folder.ranks.do_once(write)
+    if start is not None:
+        folder.keep_start(fill)
 
 
 def resume_run(saver: RunSaver, path: Path) -> Path | None:
@@ -77,9 +88,10 @@ def resume_run(saver: RunSaver, path: Path) -> Path | None:
     ranks, config = folder.ranks, folder.config
     ranks.do_once(lambda: tidy_run(folder.claim))
     run, checkpoint = ranks.once(lambda: find_checkpoint(path))
+    folder.config = config = resumed_start(config, run)
     refuse_changes(read_run_config(run).to_dict(), config, run)
     progress = load_state(trainer, saver.others, checkpoint)
-    refuse_changes(without_idle(progress["config"], defaults(config)), config, checkpoint)
+    refuse_changes(without_idle(found_start(progress["config"], run), defaults(config)), config, checkpoint)
     if progress["prompts"] != schedule.fingerprint:
         raise RunFolderError(f"Run {run} was started with other prompts. Resume it with the same ones.")
     if config.lr_schedule != "constant" and progress["total_steps"] != schedule.total_steps:

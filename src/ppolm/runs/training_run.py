@@ -29,6 +29,7 @@ from ppolm.runs.run_saver import RunSaver
 from ppolm.runs.run_start import create_run, resume_run, reward_doubts
 from ppolm.runs.run_status import RunStatus, read_status, utc_now
 from ppolm.storage.claim import Claim
+from ppolm.storage.starting_point import trained_before
 from ppolm.storage.stop_signals import Stopped, stopping_of
 
 log = logging.getLogger(__name__)
@@ -57,11 +58,11 @@ def warn_of_step(metrics: Mapping[str, Any]) -> None:
 
 
 def refuse_trained(trainer: Trainer) -> None:
-    """Raise if a new run would not start from the reference."""
+    """Raise if a new run would not start where its settings say."""
     if trainer.step:
         raise ConfigError(
-            f"This trainer has already taken {trainer.step} PPO steps, and a run starts from the reference. "
-            "Make a new PPOTrainer, or resume."
+            f"This trainer has already taken {trainer.step} PPO steps, and a new run begins with the first. Make a new "
+            "PPOTrainer (start_from names a run to start from), or resume."
         )
 
 
@@ -88,7 +89,8 @@ class TrainingRun:
         if resume is None:
             refuse_trained(trainer)
         self.doubts = reward_doubts(self.config)
-        self.schedule = plan_prompts(self.config, trainer.generator, prompts, num_epochs, eval_prompts)
+        seen = trained_before(self.config.start_from)
+        self.schedule = plan_prompts(self.config, trainer.generator, prompts, num_epochs, eval_prompts, seen)
         trainer.total_steps = self.schedule.total_steps
         self._agree()
         make_evaluator = trainer.make_evaluator or Evaluator

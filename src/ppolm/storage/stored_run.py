@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ppolm.config import PPOConfig
-from ppolm.config.paths import did_you_mean
+from ppolm.config.paths import absolute, did_you_mean
 from ppolm.config.yaml_io import read_yaml
 from ppolm.errors import ConfigError, RunFolderError
 from ppolm.storage.atomic import standing_folder, standing_names, verify_folder
 
+START = "start"
+"""Folder of a run that started from another: a copy of what it started from."""
+
 
 def run_of(path: Path) -> Path:
-    """The run folder, given a run or one of its checkpoints."""
+    """The run folder, given a run, one of its checkpoints, or its copy of what it started from."""
+    if path.name == START and (path / "policy").is_dir():
+        return path.parent
     return path.parent.parent if path.parent.name == "checkpoints" else path
 
 
@@ -24,7 +31,7 @@ def read_run_config(path: Path) -> PPOConfig:
             f"{did_you_mean(path) or ' Give a folder that ppolm train wrote.'}"
         )
     try:
-        return PPOConfig.from_stored(read_yaml(path / "config.yaml"))
+        return PPOConfig.from_stored(found_start(read_yaml(path / "config.yaml"), path))
     except ConfigError as error:
         raise RunFolderError(f"{path}/config.yaml cannot be used: {error}") from error
 
@@ -32,6 +39,12 @@ def read_run_config(path: Path) -> PPOConfig:
 def holds_run(path: Path) -> bool:
     """Whether a run has saved anything at ``path``; if not, it can simply be started again."""
     return any(path.glob("checkpoints/step-*")) or (path / "best").exists() or (path / "metrics.jsonl").exists()
+
+
+def found_start(values: Mapping[str, Any], run: Path) -> dict[str, Any]:
+    """Stored settings with the path of the run's own copy of its start, which is stored without it: it can be moved."""
+    own = values.get("start_from") == START
+    return {**values, "start_from": absolute(str(run / START))} if own else dict(values)
 
 
 def find_checkpoint(path: Path) -> tuple[Path, Path]:

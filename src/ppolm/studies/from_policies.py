@@ -61,7 +61,7 @@ def sample(
     """Answers to each prompt, sampled with the settings of the policy's run."""
     config = policy.config
     adapters = AdapterSet(BaseModelSetup(config))
-    adapter = policy.adapter or config.sft_adapter
+    adapter = policy.adapter or config.reference_adapter
     if adapter is None:
         adapters.create("policy", new_lora_config(config, adapters.setup.causal_lm))  # a new adapter changes nothing
     else:

@@ -20,6 +20,7 @@ from ppolm.config import RewardConfig
 from ppolm.data.examples import Demonstration, Judgement, Preference, Rating
 from ppolm.errors import DataError
 from ppolm.models import RewardModel
+from ppolm.storage.starting_point import starting_adapter
 from ppolm.supervised.head_fit import fit_head
 from ppolm.supervised.judged_answers import (
     JudgedAnswers,
@@ -56,13 +57,14 @@ class RewardTrainer(SupervisedTrainer[JudgedAnswers]):
         held_out: Sequence[Judgement] | None = None,
         references: Sequence[Demonstration] = (),
     ) -> None:
+        start = starting_adapter(config) or config.sft_adapter
         setup = BaseModelSetup(config)
         self.scale = RatingScale.of(rows)
         room = prompt_room(rows, judged_texts, setup, config)
         self.references = [answers for _, answers in encode_rows(references, _demonstration, setup, config, room)]
         super().__init__(
             config,
-            new_reward_model(config, setup),
+            new_reward_model(config, setup, start),
             encode_judgements(rows, setup, config, room),
             None if held_out is None else encode_judgements(held_out, setup, config, room),
         )
@@ -189,15 +191,15 @@ class RewardTrainer(SupervisedTrainer[JudgedAnswers]):
         return super().about() | {"rating_scale": {"mean": self.scale.mean, "std": self.scale.std}}
 
 
-def new_reward_model(config: RewardConfig, setup: BaseModelSetup) -> RewardModel:
-    """A reward model with a new adapter or a copy of the SFT adapter, and a new head."""
+def new_reward_model(config: RewardConfig, setup: BaseModelSetup, start: str | Path | None) -> RewardModel:
+    """A reward model with a new adapter or a copy of a stored one, and a new head."""
     adapters = AdapterSet(setup)
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
-        if config.sft_adapter is None:
+        if start is None:
             adapters.create("reward", new_lora_config(config, setup.causal_lm))
         else:
-            adapters.load("reward", config.sft_adapter)
+            adapters.load("reward", start)
         adapters.share_trunk(["reward"], config.trunk_mib)
         plan_recomputation(adapters, ["reward"], config)
         model = RewardModel(adapters, config.microbatch_tokens)

@@ -17,6 +17,7 @@ from ppolm.config import SFTConfig
 from ppolm.data.examples import Demonstration
 from ppolm.models.full_finetune_model import FullFinetuneModel
 from ppolm.models.language_model import LanguageModel
+from ppolm.storage.starting_point import starting_adapter
 from ppolm.supervised.supervised_trainer import SupervisedTrainer
 from ppolm.supervised.tokens import encode_rows
 
@@ -40,6 +41,7 @@ class SFTTrainer(SupervisedTrainer[Demonstrated]):
     ) -> None:
         if config.train == "all" and config.dtype == "auto":
             config = dataclasses.replace(config, dtype="float32")  # bfloat16 weights would round away such small steps
+        start = starting_adapter(config)  # before anything large is loaded
         setup = BaseModelSetup(config)
         adapters = AdapterSet(setup)
         if config.train == "all":
@@ -48,7 +50,10 @@ class SFTTrainer(SupervisedTrainer[Demonstrated]):
         else:
             with torch.random.fork_rng():
                 torch.manual_seed(config.seed)
-                adapters.create("sft", new_lora_config(config, setup.causal_lm))
+                if start is None:
+                    adapters.create("sft", new_lora_config(config, setup.causal_lm))
+                else:
+                    adapters.load("sft", start)
             adapters.share_trunk(["sft"], config.trunk_mib)
             plan_recomputation(adapters, ["sft"], config)
             model = LanguageModel(adapters, "sft")

@@ -25,6 +25,7 @@ from ppolm.models.base_model import BaseModel
 from ppolm.storage.atomic import explained, recover_folder, write_into
 from ppolm.storage.output_folder import DONE
 from ppolm.storage.prompt_record import write_trained_on
+from ppolm.storage.starting_point import ancestors_of
 from ppolm.storage.stop_signals import AT_ONCE, Stopped, stopping_of
 from ppolm.supervised.agreement import agree_on_training, agree_on_update
 from ppolm.supervised.checkpoint import (
@@ -55,6 +56,8 @@ class SupervisedTrainer(Generic[Row]):
     ) -> None:
         config = config.anchored()  # stored paths must work from any folder
         self.config, self.model = dataclasses.replace(config, dtype=model.setup.precision["weights"]), model
+        self.ancestors = [] if config.start_from is None else ancestors_of(config.start_from)
+        """The runs that the weights come from, the nearest first."""
         self.random = torch.Generator().manual_seed(config.seed)
         self.ranks = model.setup.ranks
         """The processes that share the passes; the first one writes."""
@@ -294,8 +297,10 @@ class SupervisedTrainer(Generic[Row]):
 
     def about(self) -> dict[str, Any]:
         """How the model was trained, for ``training.json``."""
+        ancestors = [dataclasses.asdict(one) for one in self.ancestors]
         return {
             "config": self.config.to_dict(),
+            **({"ancestors": ancestors} if ancestors else {}),
             "capabilities": self.model.setup.capabilities.to_dict(),
             "training_rows": len(self.rows),
             "validation_rows": len(self.held_out),
