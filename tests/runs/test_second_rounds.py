@@ -129,6 +129,9 @@ def test_it_notes_its_ancestors_the_nearest_first(make_config: MakeConfig, first
     noted = json.loads((third / "start" / "start.json").read_text())["ancestors"]
     assert [one["path"] for one in noted] == [str(second), str(first)]
     assert all(isinstance(one["step"], int) and len(one["digest"]) == 64 for one in noted)
+    steps = [one["step"] for one in noted]
+    summary = (third / "report" / "summary.md").read_text()
+    assert f"Started from the policy of second (step {steps[0]}), before that first (step {steps[1]})." in summary
 
 
 @pytest.mark.parametrize("reference", ["kept", "policy"])

@@ -91,7 +91,7 @@ def test_the_command_takes_the_base_from_the_run(policy: Path, tmp_path: Path, c
 
 
 def test_what_does_not_go_together_is_refused(policy: Path, model_folder: Path, tmp_path: Path) -> None:
-    start = {"model_name": str(model_folder), "start_from": str(policy)}
+    start: dict[str, Any] = {"model_name": str(model_folder), "start_from": str(policy)}
     with pytest.raises(ConfigError, match=r"train is 'all', but start_from names an adapter.*ppolm export"):
         SFTConfig(**start, train="all")
     with pytest.raises(ConfigError, match="both name the adapter to start from"):
