@@ -33,6 +33,7 @@ RUN_ELSEWHERE = {
     ("README.md", "python"): "tests/whole/test_readme.py",
     ("docs/asking-tables.md", "python"): "tests/whole/test_asking_tables.py",
     ("docs/asking-tables.md", "sql"): "tests/whole/test_asking_tables.py",
+    ("docs/callbacks.md", "python"): "tests/hooks/test_callbacks_page.py",
     ("docs/chat.md", "bash"): "tests/whole/test_exporting_pages.py",
     ("docs/data-formats.md", "json"): "tests/data/test_data_check_command.py",
     ("docs/data-formats.md", "jsonl"): "tests/data/test_data_check_command.py",

@@ -37,7 +37,7 @@ from tests.doc_blocks import (
 WITH_BLOCKS = [page for page in PAGES if blocks(page)]
 WITH_COMMANDS = [page for page in WITH_BLOCKS if any(list(block.commands()) for block in blocks(page))]
 WITH_PYTHON = [page for page in WITH_BLOCKS if any(block.language == "python" for block in blocks(page))]
-DISGUISED = re.compile(r"(ppolm|pip|py|uv|python3?|make|torchrun|accelerate) [\w./-]", re.MULTILINE)
+DISGUISED = re.compile(r"(ppolm|pip|py|uv|python3?|make|torchrun|accelerate) [\w./-]+( |$)", re.MULTILINE)
 
 
 class FlagsReadError(Exception):
