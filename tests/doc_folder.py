@@ -13,7 +13,7 @@ from tests.conftest import ROOT
 from tests.tiny_models import make_model_folder
 
 SMALL = shlex.split(
-    "--max-steps 1 --batch-size 2 --minibatch-size 2 --max-new-tokens 4 --lora-r 2 --eval-every 1 --max-eval-prompts 2 "
+    "--max-steps 1 --batch-size 4 --minibatch-size 4 --max-new-tokens 4 --lora-r 2 --eval-every 1 --max-eval-prompts 2 "
     "--log-to"
 )
 SIZES = {
