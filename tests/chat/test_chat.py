@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import signal
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +106,28 @@ def test_what_is_no_run_and_no_model_is_refused_in_one_sentence(name: str, what:
     printed = say(path, "hello", status=1)
     assert printed.startswith("error: ")
     assert what in printed
+
+
+def test_input_that_is_no_text_is_an_error_in_one_sentence(model_folder: Path, say: Say) -> None:
+    printed = say(model_folder, "caf\udce9", status=1)  # as Python gives a byte of Latin-1 in some locales
+    assert printed.endswith("error: The input is not UTF-8 text.\n")
+
+
+def test_what_agrees_to_code_of_a_folder_from_elsewhere_is_a_flag_of_this_command(tmp_path: Path, say: Say) -> None:
+    settings = {"model_name": "theirs/model", "data": ["rows.jsonl"], "train": "adapter", "trust_remote_code": True}
+    (tmp_path / "training.json").write_text(json.dumps({"config": settings}))
+    assert f"ppolm chat {tmp_path} --trust-remote-code" in say(tmp_path, status=1)
+
+
+def test_an_example_that_is_a_chat_is_a_text_where_text_is_continued(model_folder: Path) -> None:
+    examples = [[{"role": "system", "content": "be kind"}, {"role": "user", "content": "Tell me"}]]
+    partners = replace(find_partners(str(model_folder), {}), examples=examples)
+    shown: list[str] = []
+    talk = Talk(partners, Told(Sampling(4), 0), False, shown.append)
+    talk.hear("/example")
+    talk.hear("/more  more")
+    assert len(of("model", "".join(shown))) == 2
+    assert re.match(r"be kind\nTell me.* more", talk.conversations["model"].text, re.DOTALL)
 
 
 def conversation(context: int | None, folder: Path) -> Conversation:

@@ -209,6 +209,12 @@ def test_what_sft_made_is_exported_too(tmp_path: Path, fails: Fails) -> None:
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.parametrize("form", ["merged", "adapter", "gguf"])
+def test_whoever_may_read_one_file_of_an_export_may_read_all(form: str, tmp_path: Path) -> None:
+    folder = exported(tmp_path / "out", "--format", form)
+    assert len({file.stat().st_mode for file in folder.iterdir()}) == 1
+
+
 def test_an_existing_folder_is_refused_and_stays_as_it_is(tmp_path: Path, fails: Fails) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").write_text("mine")

@@ -58,7 +58,7 @@ def find_partners(name: str, given: Mapping[str, Any], flags: Sequence[str] = ()
     """A run or one of its checkpoints, the folder of ``ppolm sft``, or a model; ``given``: settings to use instead."""
     path = Path(name)
     if (path / DONE).is_file():
-        return _supervised(find_source(path, flags), given)
+        return _supervised(find_source(path, flags, "chat"), given)
     if (run_of(path) / "config.yaml").is_file():
         return _run(path, given, flags)
     if name != EMBEDDED and path.is_dir() and not (path / "config.json").is_file():

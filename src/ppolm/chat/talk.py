@@ -90,7 +90,7 @@ class Talk:
         content = examples[number - 1]
         asked = content if isinstance(content, str) else "\n".join(str(turn.get("content", "")) for turn in content)
         self.write(f"{printable(asked)}\n")
-        self._answer(lambda conversation: conversation.ask(content))
+        self._answer(lambda conversation: conversation.ask(content if self.chats else asked))
 
     def _more(self, words: str) -> None:
         if self.chats:

@@ -126,20 +126,20 @@ def next_line(prompt: str, asks: bool) -> str | None:
     """One line; None at the end of the input. Ctrl-C takes back what was typed."""
     while True:
         try:
-            if asks:
-                return input(prompt)
-            line = sys.stdin.readline()
+            line = input(prompt) + "\n" if asks else sys.stdin.readline()
+            line.encode()  # in some locales bytes that are no text come as surrogates
         except EOFError:
             return None
         except KeyboardInterrupt:
             show("\n(Ctrl-D or /quit ends)\n")
             continue
-        except UnicodeDecodeError:
+        except UnicodeError:
             raise ConfigError("The input is not UTF-8 text.") from None
         if not line:
             return None
         line = line.rstrip("\r\n")
-        show(f"{prompt}{printable(line, keep='')}\n")
+        if not asks:
+            show(f"{prompt}{printable(line, keep='')}\n")
         return line
 
 
