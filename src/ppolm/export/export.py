@@ -62,8 +62,6 @@ def export(source: Source, output: Path, plan: Plan) -> Written:
         files = tuple(sorted(path.name for path in folder.iterdir()))
         card = card_text(source, plan.form, files, precision, notes, plan.wishes)
         (folder / CARD).write_text(card, encoding="utf-8")
-        for name in files:  # safetensors gives its files to their owner alone: a server is often somebody else
-            shutil.copymode(folder / CARD, folder / name)
         written.append(Written(output, (*files, CARD), precision, plan.wishes.licence, notes))
 
     with claim_result(output), explained(output, "export again."):
