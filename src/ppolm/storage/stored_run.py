@@ -73,7 +73,10 @@ def find_best(run: Path) -> Path:
     read_run_config(run)
     best = standing_folder(run / "best")
     if not best.is_dir():
-        raise RunFolderError(f"Run {run} has no best/ yet: it was stopped before its first evaluation.")
+        raise RunFolderError(
+            f"Run {run} has no best/ yet: it was stopped before its first evaluation. Resume it first: ppolm train "
+            f"--resume {run}"
+        )
     verify_folder(best)
     return best
 
