@@ -24,7 +24,8 @@ class Policy:
 
     label: str
     """As win rates name it: runs/a/best, runs/a/checkpoints/step-000010, reference."""
-    run: Path
+    run: Path | None
+    """None: a model that no run has trained."""
     config: PPOConfig
     adapter: Path | None
     """Its adapter; None: the reference of the run, which is the SFT adapter or the bare base."""
@@ -33,7 +34,8 @@ class Policy:
     @property
     def source(self) -> Source:
         """Where its responses come from."""
-        return Source(run=self.run.resolve().name, step=self.step, policy=self.label)
+        run = None if self.run is None else self.run.resolve().name
+        return Source(run=run, step=self.step, policy=self.label)
 
 
 def find_policies(
@@ -52,6 +54,15 @@ def find_policies(
     if len(set(labels)) < len(labels):
         raise ConfigError(f"Both policies are {labels[0]}. Name two different ones, or sample one with --policy.")
     return found
+
+
+def model_policy(
+    model: str, adapter: str | None = None, machine: Mapping[str, Any] = MappingProxyType({}), max_new_tokens: int = 64
+) -> Policy:
+    """A model that no run has trained yet, with the adapter of its SFT if there is one."""
+    # A server that takes the adapters of a run takes a new one of rank 1, which has no effect either.
+    config = PPOConfig(model_name=model, max_new_tokens=max_new_tokens, lora_r=1).overridden(**machine)
+    return Policy(adapter or model, None, config, None if adapter is None else Path(adapter), 0)
 
 
 def _find(name: str, reference: bool, flags: Sequence[str], machine: Mapping[str, Any]) -> Policy:
