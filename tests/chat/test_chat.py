@@ -167,6 +167,40 @@ def test_a_message_that_is_too_long_is_taken_back(model_folder: Path, say: Say) 
     assert len(of("model", printed)) == 1
 
 
+def test_more_puts_a_space_between_unless_there_is_white_space() -> None:
+    talked = Conversation(None, None, False)  # type: ignore[arg-type]
+    talked.ask("Is it?")
+    for words in ("But", " no", "\tnow\n", "", "then"):
+        talked.more(words)
+    assert talked.text == "Is it? But no\tnow\nthen"
+
+
+def test_a_text_that_is_too_long_is_no_text_to_go_on_with(model_folder: Path) -> None:
+    shown: list[str] = []
+    talk = Talk(find_partners(str(model_folder), {}), Told(Sampling(4), 0), False, shown.append)
+    talk.hear("x" * 200)
+    talk.hear("/more y")
+    assert "There is no text yet." in shown[-1]
+    talk.hear("Tell me")
+    text = talk.conversations["model"].text
+    talk.hear("/more " + "x" * 200)
+    assert "the model reads 128" in shown[-1]
+    assert talk.conversations["model"].text == text
+
+
+def test_a_message_that_is_too_long_leaves_what_was_said_before_it(model_folder: Path) -> None:
+    talked = conversation(128, model_folder)
+    for words in ("one", "two"):
+        talked.ask(words)
+        talked.answered("an answer")
+    before = [*talked.messages]
+    talked.ask("x" * 200)
+    with pytest.raises(DataError, match="the model reads 128"):
+        talked.prompt(20)
+    talked.take_back()
+    assert talked.messages == before
+
+
 def test_control_characters_in_an_answer_are_made_harmless(model_folder: Path) -> None:
     partners = find_partners(str(model_folder), {"max_new_tokens": 8})
     ids = partners.setup.tokenizer.encode("\x1b[31mred")

@@ -17,7 +17,7 @@ HALF = "\ufffd"
 HELP = """\
 /help                what can be said here
 /example [NUMBER]    ask one of the run's held-out prompts
-/more [TEXT]         go on with the text where it ended (without a chat template)
+/more [TEXT]         go on with the text where it ended; a space goes before TEXT if there is none (plain text only)
 /reset               forget what was said so far
 /reference on|off    whether the reference answers, too
 /system TEXT         what a chat begins with; nothing removes it
