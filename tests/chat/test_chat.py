@@ -21,7 +21,7 @@ from ppolm.chat.talk import Talk, Told
 from ppolm.cli.main import run as ppolm
 from ppolm.config import PPOConfig
 from ppolm.embedded import EXAMPLE_RUN
-from ppolm.errors import DataError
+from ppolm.errors import DataError, EngineError
 from ppolm.models import SFTModel
 from ppolm.rollout.sampling import Sampling
 from tests.tiny_models import make_model_folder
@@ -165,6 +165,58 @@ def test_a_message_that_is_too_long_is_taken_back(model_folder: Path, say: Say) 
     printed = say(model_folder, "x" * 200, "hi", flags=("--max-new-tokens", "3"))
     assert "the model reads 128" in printed
     assert len(of("model", printed)) == 1
+
+
+def test_the_introduction_says_that_a_model_without_a_template_gets_a_transcript(say: Say) -> None:
+    printed = say("embedded", flags=("--chat", "yes"))
+    assert "has no chat template, so every message goes into a transcript" in printed
+    assert "through the chat template" not in printed
+
+
+def test_system_says_what_it_did(model_folder: Path, say: Say) -> None:
+    printed = say(model_folder, "/system", "/system be kind", "/system", flags=("--max-new-tokens", "3"))
+    assert [line for line in printed.splitlines() if "system message" in line] == [
+        "There is no system message to remove. /system TEXT sets one.",
+        "The system message is set. The conversation begins anew.",
+        "The system message is removed. The conversation begins anew.",
+    ]
+
+
+def test_a_reference_that_comes_back_does_not_go_on_with_an_older_text(say: Say) -> None:
+    printed = say(EXAMPLE_RUN, "one", "/reference off", "two", "/reference on", "/more three", "/reference on")
+    assert "The reference is on. The conversation begins anew.\n" in printed
+    assert "There is no text yet." in printed
+    assert printed.endswith("The reference is on.\n")
+
+
+def test_ctrl_c_before_the_first_token_takes_the_message_back_and_the_talk_goes_on(
+    model_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str] = []
+    talk = Talk(find_partners(str(model_folder), {}), Told(Sampling(4), 0), True, shown.append)
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Conversation, "prompt", interrupted)
+        talk.hear("hello")
+    assert shown == ["(interrupted)\n"]
+    assert talk.conversations["model"].messages == []
+
+
+def test_an_answer_that_fails_is_said_on_a_line_of_its_own_and_its_message_is_taken_back(model_folder: Path) -> None:
+    partners, shown = find_partners(str(model_folder), {}), list[str]()
+    talk = Talk(partners, Told(Sampling(4), 0), True, shown.append)
+
+    def answer(*_: Any) -> Iterator[int]:
+        yield 5
+        raise EngineError("The server is gone.")
+
+    object.__setattr__(partners, "answer", answer)
+    talk.hear("hello")
+    assert "".join(shown).splitlines()[1:] == ["The server is gone."]
+    assert talk.conversations["model"].messages == []
 
 
 def test_more_puts_a_space_between_unless_there_is_white_space() -> None:

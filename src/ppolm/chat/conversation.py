@@ -20,12 +20,12 @@ class Conversation:
     context: int | None
     """Longest sequence that the model reads."""
     chats: bool
-    """Messages through the chat template; else plain text that the model continues."""
+    """Messages through the chat template or as a transcript; else plain text that the model continues."""
     system: str = ""
     messages: list[dict[str, Any]] = field(default_factory=list)
     text: str = ""
     """The text so far, without a chat."""
-    _before: tuple[list[dict[str, Any]], str] = ([], "")
+    _before: tuple[list[dict[str, Any]], str] = field(default=([], ""), init=False, repr=False)
     """Messages and text before the last question."""
 
     def ask(self, words: Any) -> None:

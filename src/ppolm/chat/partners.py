@@ -84,13 +84,12 @@ def _supervised(source: Source, given: Mapping[str, Any]) -> Partners:
     adapters = AdapterSet(BaseModelSetup(config))
     adapters.load("sft", source.adapter)
     engines = {POLICY: SFTModel(adapters), REFERENCE: LanguageModel(adapters, None)}
-    return Partners(config, adapters.setup, engines, bool(adapters.setup.tokenizer.tokenizer.chat_template))
+    return Partners(config, adapters.setup, engines, adapters.setup.tokenizer.has_template)
 
 
 def _model(config: PPOConfig) -> Partners:
     setup = BaseModelSetup(config)
-    chats = bool(setup.tokenizer.tokenizer.chat_template)
-    return Partners(config, setup, {MODEL: SFTModel(AdapterSet(setup))}, chats)
+    return Partners(config, setup, {MODEL: SFTModel(AdapterSet(setup))}, setup.tokenizer.has_template)
 
 
 def draws(seed: int, turn: int, count: int) -> Tensor:
