@@ -108,6 +108,11 @@ def test_what_is_no_run_and_no_model_is_refused_in_one_sentence(name: str, what:
     assert what in printed
 
 
+def test_the_folder_of_the_best_policy_is_its_run_and_other_parts_name_it(say: Say) -> None:
+    assert say(EXAMPLE_RUN / "best", "/temperature 0", "/example 3") == say(EXAMPLE_RUN, "/temperature 0", "/example 3")
+    assert f"It is a part of the run {EXAMPLE_RUN}: give that." in say(EXAMPLE_RUN / "table", status=1)
+
+
 def test_input_that_is_no_text_is_an_error_in_one_sentence(model_folder: Path, say: Say) -> None:
     printed = say(model_folder, "caf\udce9", status=1)  # as Python gives a byte of Latin-1 in some locales
     assert printed.endswith("error: The input is not UTF-8 text.\n")

@@ -23,12 +23,24 @@ def run_of(path: Path) -> Path:
     return path.parent.parent if path.parent.name == "checkpoints" else path
 
 
+def run_of_best(path: Path) -> Path:
+    """The run folder, given the folder of its best policy; any other path unchanged."""
+    is_part = path.name == "best" and (path.parent / "config.yaml").is_file() and not (path / "config.yaml").exists()
+    return path.parent if is_part else path
+
+
+def run_above(path: Path) -> str:
+    """A sentence that names the run which a path is a part of; empty if there is none."""
+    above = next((folder for folder in [*path.parents][:2] if (folder / "config.yaml").is_file()), None)
+    return "" if above is None else f" It is a part of the run {above}: give that."
+
+
 def read_run_config(path: Path) -> PPOConfig:
     """The configuration a run was started with."""
     if not (path / "config.yaml").is_file():
         raise RunFolderError(
             f"{path} is not a run folder: it has no config.yaml."
-            f"{did_you_mean(path) or ' Give a folder that ppolm train wrote.'}"
+            f"{did_you_mean(path) or run_above(path) or ' Give a folder that ppolm train wrote.'}"
         )
     try:
         return PPOConfig.from_stored(found_start(read_yaml(path / "config.yaml"), path))
