@@ -265,6 +265,20 @@ def test_the_folder_of_the_best_policy_is_its_run(run: Path, tmp_path: Path) -> 
     assert (whole / "README.md").read_text() == (best / "README.md").read_text()
 
 
+def test_a_damaged_checkpoint_or_best_policy_is_refused_with_what_to_give_instead(
+    run: Path, tmp_path: Path, fails: Fails
+) -> None:
+    for step in (10, 20):
+        (run / "checkpoints" / f"step-{step}").mkdir(parents=True)
+    said = fails(run / "checkpoints" / "step-20", "--output", tmp_path / "out")
+    assert f"Give another one: {run / 'checkpoints' / 'step-10'}" in said
+    (run / "checkpoints" / "step-10").rmdir()
+    said = fails(run / "checkpoints" / "step-20", "--output", tmp_path / "out")
+    assert f"Copy it again, or give the run: {run}" in said
+    (run / "best" / "best.json").write_text("{}")
+    assert "Copy the run again, or take one of its checkpoints." in fails(run, "--output", tmp_path / "out")
+
+
 def test_an_export_into_a_best_policy_would_damage_it_and_is_refused(run: Path, tmp_path: Path, fails: Fails) -> None:
     assert "would look damaged with more files" in fails(run, "--output", run / "best" / "merged")
     exported(tmp_path / "out", run=run)

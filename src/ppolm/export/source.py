@@ -73,7 +73,7 @@ def find_source(path: Path, argv: Sequence[str] = (), command: str = "export") -
     refuse_claimed(run, WRITTEN)
     ask_consent(run, config, argv, command, rewards=False)
     if run != path:
-        return Source(run, config, find_checkpoint(path)[1] / "policy", {"step": _step(path)})
+        return Source(run, config, find_checkpoint(path, resumes=False)[1] / "policy", {"step": _step(path)})
     best = find_best(run)
     return Source(run, config, best, _read(best / "best.json"))
 

@@ -59,8 +59,11 @@ def found_start(values: Mapping[str, Any], run: Path) -> dict[str, Any]:
     return {**values, "start_from": absolute(str(run / START))} if own else dict(values)
 
 
-def find_checkpoint(path: Path) -> tuple[Path, Path]:
-    """Run folder and verified checkpoint, given either; of a run, the newest checkpoint."""
+def find_checkpoint(path: Path, resumes: bool = True) -> tuple[Path, Path]:
+    """Run folder and verified checkpoint, given either; of a run, the newest checkpoint.
+
+    ``resumes``: whether the run is to go on; else the checkpoint's policy is to be used.
+    """
     run, checkpoint = run_of(path), path
     if run == path:
         read_run_config(path)
@@ -74,8 +77,11 @@ def find_checkpoint(path: Path) -> tuple[Path, Path]:
         verify_folder(checkpoint)
     except RunFolderError as error:
         others = [other for other in sorted(checkpoint.parent.glob("step-*")) if other != checkpoint]
-        earlier = f"Resume from an earlier one: --resume {others[-1]}" if others else ""
-        hint = earlier or "Start a new run with another run_name."
+        if resumes:
+            earlier = f"Resume from an earlier one: --resume {others[-1]}" if others else ""
+            hint = earlier or "Start a new run with another run_name."
+        else:
+            hint = f"Give another one: {others[-1]}" if others else f"Copy it again, or give the run: {run}"
         raise RunFolderError(f"Checkpoint {error} {hint}") from None
     return run, checkpoint
 
@@ -86,7 +92,10 @@ def find_best(run: Path) -> Path:
     best = standing_folder(run / "best")
     if not best.is_dir():
         raise RunFolderError(f"Run {run} has no best/ yet: it was stopped before its first evaluation.")
-    verify_folder(best)
+    try:
+        verify_folder(best)
+    except RunFolderError as error:
+        raise RunFolderError(f"{error} Copy the run again, or take one of its checkpoints.") from None
     return best
 
 

@@ -63,7 +63,7 @@ def _find(name: str, reference: bool, flags: Sequence[str], machine: Mapping[str
     if reference:
         return Policy(REFERENCE, run, config, None, 0)
     if path.parent.name == "checkpoints":
-        checkpoint = find_checkpoint(path)[1]
+        checkpoint = find_checkpoint(path, resumes=False)[1]
         step = checkpoint.name.rpartition("-")[2]
         return Policy(str(path), run, config, checkpoint / "policy", int(step) if step.isdigit() else None)
     return Policy(str(run / "best"), run, config, find_best(run), _step_of(run / "best"))
