@@ -15,6 +15,7 @@ from ppolm.config import PPOConfig, SFTConfig
 from ppolm.config.secrets import is_url
 from ppolm.export.loading_code import loading_code
 from ppolm.export.source import Source
+from ppolm.names import EMBEDDED
 from ppolm.runs.report_text import NAME, SENTENCE, setting_text, visible
 from ppolm.runs.run_facts import RunFacts, read_facts
 from ppolm.runs.run_figures import final_figures
@@ -107,6 +108,7 @@ def _run(source: Source, config: PPOConfig) -> Iterator[str]:
     yield from _made(
         {
             "prompts": _places([config.prompts] if config.prompts else []) or "given in Python",
+            "held-out prompts": _places([config.eval_prompts] if config.eval_prompts else []),
             "reward": _rewards(config),
             "judge (measured, never trained on)": _places([config.judge] if config.judge else []) or "none",
             "reference": _reference(config),
@@ -179,12 +181,18 @@ def _settings(settings: Mapping[str, Any], names: Sequence[str]) -> Iterator[str
 
 
 def _rewards(config: PPOConfig) -> str:
-    models = _places(config.reward_model)
-    named = [f"reward model {models}".strip() if name == "model" else _place(name) for name in config.reward]
+    named = [_reward_model(config) if name == "model" else _place(name) for name in config.reward]
     if len(named) == 1:
         return named[0]
     weights = config.reward_weights or [1.0] * len(named)
     return ", ".join(f"{weight:g} x {name}" for name, weight in zip(named, weights, strict=True))
+
+
+def _reward_model(config: PPOConfig) -> str:
+    own = config.model_name == EMBEDDED and not config.reward_model  # the embedded model has one of its own
+    if own or config.reward_model == (EMBEDDED,):
+        return "the embedded reward model"
+    return f"reward model {_places(config.reward_model)}".strip()
 
 
 def _places(names: Iterable[str]) -> str:

@@ -92,7 +92,7 @@ def _read(start: Path) -> PPOConfig:
     else:
         refuse_claimed(run, "Wait until it ends, or stop it; then start from it.")
         if run != start:
-            find_checkpoint(start)
+            find_checkpoint(start, resumes=False)
         elif find_best(run) != run / "best":
             raise RunFolderError(f"{run}/best was being replaced when the run was killed. Resume it first.")
     return stored

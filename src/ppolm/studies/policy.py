@@ -13,7 +13,7 @@ from ppolm.config import PPOConfig
 from ppolm.errors import ConfigError
 from ppolm.feedback.record import Source
 from ppolm.storage.code_consent import ask_consent
-from ppolm.storage.stored_run import find_best, find_checkpoint, read_run_config, run_of
+from ppolm.storage.stored_run import find_best, find_checkpoint, read_run_config, run_of, run_of_best
 
 REFERENCE = "reference"
 
@@ -67,14 +67,14 @@ def model_policy(
 
 def _find(name: str, reference: bool, flags: Sequence[str], machine: Mapping[str, Any]) -> Policy:
     path = Path(name)
-    run = path.parent if path.name == "best" and not (path / "config.yaml").exists() else run_of(path)
+    run = run_of(run_of_best(path))
     stored = read_run_config(run)
     ask_consent(run, stored, flags, "feedback study NAME --policy", rewards=False)
     config = stored.overridden(**machine)
     if reference:
         return Policy(REFERENCE, run, config, None, 0)
     if path.parent.name == "checkpoints":
-        checkpoint = find_checkpoint(path)[1]
+        checkpoint = find_checkpoint(path, resumes=False)[1]
         step = checkpoint.name.rpartition("-")[2]
         return Policy(str(path), run, config, checkpoint / "policy", int(step) if step.isdigit() else None)
     return Policy(str(run / "best"), run, config, find_best(run), _step_of(run / "best"))
