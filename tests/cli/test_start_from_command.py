@@ -39,7 +39,8 @@ def test_a_settings_file_or_a_preset_takes_the_place_of_the_runs_settings(run: P
     config = files / "config.yaml"
     by_file = parse_train(["--config", str(config), "--start-from", str(run), "--run-name", "next"]).settings
     assert by_file.start_from == str(run)
-    by_preset = parse_train(["--preset", "lora-small", "--start-from", str(run)]).settings
+    by_preset = parse_train(["--preset", "demo", "--start-from", str(run)]).settings
+    assert by_preset.lora_r == 2, "adapters keep their shape"
     assert by_preset.ppo_epochs == 2, "of the preset"
     assert by_preset.prompts == str(files / "prompts.txt"), "of the run"
 
@@ -70,6 +71,7 @@ def test_an_estimate_counts_what_the_run_would_load(run: Path, capsys: Any) -> N
 def test_what_is_refused_leaves_nothing_behind(run: Path, files: Path, capsys: Any) -> None:
     said = fails(capsys, *again(run, "--run-name", "next", "--lora-r", "7"))
     assert "Leave lora_r out" in said
+    assert "lora_r is 16, but" in fails(capsys, *again(run, "--run-name", "next", "--lora-r", "16")), "also the default"
     assert "set model_name to" in fails(capsys, *again(run, "--run-name", "next", "--model-name", "embedded"))
     assert "already holds a run" in fails(capsys, *again(run, "--run-name", "run"))
     assert "start_reference is for a run that starts from another" in fails(

@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 from ppolm.config import PPOConfig
+from ppolm.data.prompts import as_prompt
 from ppolm.errors import ConfigError, RunFolderError
 from ppolm.ppo_trainer import PPOTrainer
 from ppolm.ppo_trainer.run_comparison import RunComparison
@@ -178,6 +179,16 @@ def test_held_out_prompts_are_those_that_no_round_was_trained_on(make_config: Ma
     assert read_trained_on(first) < read_trained_on(run), "what follows must not hold them out either"
     train(make_config(**ROUND | {"max_steps": 3}, run_name="second", start_from=str(first), max_eval_prompts=6),
           prompts=PROMPTS[::-1] + more, resume=run)  # fmt: skip
+
+
+def test_eval_prompts_that_a_round_was_trained_on_are_left_out_and_counted(
+    make_config: MakeConfig, first: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen = [prompt for prompt in PROMPTS if as_prompt(prompt, "a prompt").key in read_trained_on(first)][:3]
+    new = [f"Another prompt, number {i}:" for i in range(4)]
+    run = train(make_config(**ROUND, run_name="second", start_from=str(first)), eval_prompts=seen + new)
+    assert {prompt.content for prompt in read_held_out(run)} == set(new)
+    assert "3 of 7 eval_prompts are left out" in caplog.text
 
 
 def test_prompts_that_are_all_known_to_the_policy_are_evaluated_with_a_warning(

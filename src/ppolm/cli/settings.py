@@ -134,11 +134,16 @@ def parse_train(argv: Sequence[str]) -> TrainArguments:
 
 
 def settings_of_start(start: str, preset: Mapping[str, Any]) -> PPOConfig:
-    """The settings of the run that another one starts from, for a run with a name and a reference of its own."""
+    """The settings of the run that another one starts from, for a run with a name and a reference of its own.
+
+    A preset takes their place, but adapters keep their shape.
+    """
+    from ppolm.storage.starting_point import SHAPE
     from ppolm.storage.stored_run import read_run_config, run_of
 
+    fitting = {name: value for name, value in preset.items() if name not in SHAPE}
     own = {"start_from": start, "start_reference": "kept", "start_value": True, "sft_adapter": None, "run_name": None}
-    return read_run_config(run_of(Path(start))).changed(**{**preset, **own})
+    return read_run_config(run_of(Path(start))).changed(**{**fitting, **own})
 
 
 def parse(kind: type[T], program: str, argv: Sequence[str], default: Any = None) -> T:

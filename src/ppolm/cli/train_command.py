@@ -57,7 +57,7 @@ def checked(config: PPOConfig, arguments: TrainArguments, argv: list[str]) -> PP
         if config.start_from is not None and arguments.config is None:  # its code, too, comes from that run
             origin = run_of(Path(config.start_from))
             ranks.do_once(lambda: ask_consent(origin, config, argv, "train --start-from"))
-        return started(config)
+        return started(config, all_said=arguments.config is None)  # the others are those of that run already
     run = run_of(Path(resume))
     ranks.do_once(lambda: refuse_resume(Path(resume)))
     saved = read_run_config(run)

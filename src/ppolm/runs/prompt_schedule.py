@@ -89,7 +89,11 @@ def plan_prompts(
     train, held_out = different_prompts(_fitting(as_prompts(prompts), config, generator)), list[Prompt]()
     if config.eval_every and eval_prompts is not None:
         given = different_prompts(_fitting(as_prompts(eval_prompts), config, generator))
-        held_out = _draw(_unseen(given, seen), config.max_eval_prompts, seeded(config.seed, -2))[1]
+        fair = _unseen(given, seen)
+        if len(fair) < len(given):
+            said = "%d of %d eval_prompts are left out: the policy that this run starts from was trained on them"
+            log.warning(said, len(given) - len(fair), len(given))
+        held_out = _draw(fair, config.max_eval_prompts, seeded(config.seed, -2))[1]
         train = apart_from(train, {prompt.key for prompt in given}, _key, "prompts")
     elif config.eval_every:
         count = held_out_prompts(train, config)
@@ -160,9 +164,6 @@ def _unseen(prompts: list[Prompt], seen: Collection[bytes]) -> list[Prompt]:
             "the policy that this run starts from was trained on all prompts that could be held out, so evaluations "
             "measure in part what it remembers. Give other eval_prompts."
         )
-    elif len(new) < len(prompts):
-        said = "%d of %d prompts are not evaluated on: the policy that this run starts from was trained on them"
-        log.info(said, len(prompts) - len(new), len(prompts))
     return new or prompts
 
 

@@ -40,15 +40,16 @@ class Ancestor:
     """SHA-256 of the policy's weights."""
 
 
-def started(config: PPOConfig) -> PPOConfig:
+def started(config: PPOConfig, all_said: bool = False) -> PPOConfig:
     """The settings of a run that starts from another, with that run's reference and shape of adapters filled in.
 
     Raises for a run that cannot be started from with these settings. Without ``start_from`` nothing changes.
+    ``all_said``: settings that are the defaults were not left out, but chosen.
     """
     if config.start_from is None:
         return config
     stored = _checked(config)
-    shape = {name: _shape(config, stored, name) for name in SHAPE}
+    shape = {name: _shape(config, stored, name, all_said) for name in SHAPE}
     if not value_of(config.start_from).is_dir() and config.start_value:
         raise ConfigError(f"{config.start_from} has no value model. Set start_value: false.")
     if config.start_reference == "policy":
@@ -98,11 +99,11 @@ def _read(start: Path) -> PPOConfig:
     return stored
 
 
-def _shape(config: PPOConfig, stored: PPOConfig, name: str) -> Any:
+def _shape(config: PPOConfig, stored: PPOConfig, name: str, all_said: bool) -> Any:
     """A setting of the adapters: that of the run they come from, whether it is left out or said again."""
     wanted, kept = getattr(config, name), getattr(stored, name)
     usual = next(field.default for field in dataclasses.fields(PPOConfig) if field.name == name)
-    if wanted not in (usual, kept):
+    if wanted != kept and (all_said or wanted != usual):
         raise ConfigError(
             f"{name} is {wanted}, but the adapters of {config.start_from} have {kept}, and they keep their shape. "
             f"Leave {name} out."
