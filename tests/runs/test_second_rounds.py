@@ -111,17 +111,25 @@ def test_an_sft_adapter_stays_the_reference_round_after_round(make_config: MakeC
     second = train(make_config(**ROUND, run_name="second", start_from=str(first)))
     third = make_config(**ROUND, run_name="third", start_from=str(second))
     trainer = PPOTrainer(third, reward=spread)
-    assert trainer.config.sft_adapter == str(sft)
+    assert Path(str(trainer.config.reference_adapter)) == second / "start" / "reference"
     assert same_weights(trainer.models.sft, sft)
+    assert trainer.config.sft_adapter == str(sft), "so that one settings file serves all rounds"
     with pytest.raises(ConfigError, match=r"sft_adapter is .*other, but .*second has the reference .*sft, which"):
         PPOTrainer(make_config(**ROUND, start_from=str(second), sft_adapter=str(tmp_path / "other")), reward=spread)
 
 
-def test_a_reference_that_was_a_policy_is_kept_by_the_next_round(make_config: MakeConfig, first: Path) -> None:
+def test_a_reference_that_was_a_policy_is_kept_by_all_rounds_that_follow_even_if_earlier_ones_are_deleted(
+    make_config: MakeConfig, first: Path, tmp_path: Path
+) -> None:
     second = train(make_config(**ROUND, run_name="second", start_from=str(first), start_reference="policy"))
-    third = PPOTrainer(make_config(**ROUND, run_name="third", start_from=str(second)), reward=spread)
-    assert same_weights(third.models.sft, first / "best")
-    assert same_weights(third.models.policy, second / "best")
+    best = shutil.copytree(first / "best", tmp_path / "best of first")
+    third = train(make_config(**ROUND, run_name="third", start_from=str(second)))
+    for earlier in (first, second):
+        shutil.rmtree(earlier)
+    fourth = PPOTrainer(make_config(**ROUND, run_name="fourth", start_from=str(third)), reward=spread)
+    assert same_weights(fourth.models.sft, best)
+    assert same_weights(fourth.models.policy, third / "best")
+    train(read_run_config(third).changed(max_steps=3), resume=third)
 
 
 def test_it_notes_its_ancestors_the_nearest_first(make_config: MakeConfig, first: Path) -> None:

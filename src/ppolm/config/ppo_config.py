@@ -14,7 +14,7 @@ from ppolm.config.model_settings import ModelSettings
 from ppolm.config.presets import preset_values
 from ppolm.config.renamed import renamed
 from ppolm.config.setting import setting
-from ppolm.config.start import policy_of
+from ppolm.config.start import policy_of, reference_of
 from ppolm.config.validation import check_ppo
 from ppolm.config.without_effect import defaults, without_idle
 from ppolm.names import EngineName, LoggerName
@@ -262,9 +262,12 @@ class PPOConfig(ModelSettings):
     @property
     def reference_adapter(self) -> str | None:
         """The adapter that KL is measured against. None: the bare base."""
-        if self.start_from is not None and self.start_reference == "policy":
+        if self.start_from is None:
+            return self.sft_adapter
+        if self.start_reference == "policy":
             return str(policy_of(self.start_from))
-        return self.sft_adapter
+        copy = reference_of(self.start_from)
+        return self.sft_adapter if copy is None else str(copy)
 
     @property
     def starts_with_value(self) -> bool:

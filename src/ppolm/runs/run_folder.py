@@ -12,6 +12,7 @@ from typing import Any
 
 from ppolm.config import PPOConfig
 from ppolm.config.paths import absolute
+from ppolm.config.start import START
 from ppolm.errors import RunFolderError
 from ppolm.hooks.run_control import Change
 from ppolm.ranks import Ranks
@@ -19,7 +20,7 @@ from ppolm.storage.atomic import explained, tidy, verify_folder, write_file, wri
 from ppolm.storage.claim import Claim
 from ppolm.storage.code_consent import seal
 from ppolm.storage.metrics_log import append_line
-from ppolm.storage.stored_run import START, holds_run, read_run_config
+from ppolm.storage.stored_run import holds_run, read_run_config
 from ppolm.token_attribution import SAPairs
 from ppolm.token_attribution.sa_pairs_io import to_parquet
 

@@ -75,6 +75,8 @@ def create_run(folder: RunFolder, trainer: Trainer, schedule: PromptSchedule) ->
         trainer.models.policy.save(copy / "policy")
         if folder.config.start_value:
             trainer.models.value.save(copy / "value")
+        if trainer.models.sft.adapter is not None and folder.config.start_reference == "kept":
+            trainer.models.sft.save(copy / "reference")
         fill_start(copy, str(start))
 
     folder.ranks.do_once(write)

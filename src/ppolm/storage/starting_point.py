@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 
 from ppolm.config import PPOConfig, SupervisedConfig
 from ppolm.config.paths import absolute
-from ppolm.config.start import policy_of, value_of
+from ppolm.config.start import START, policy_of, value_of
 from ppolm.errors import ConfigError, RunFolderError
 from ppolm.ranks import join_ranks
 from ppolm.storage.atomic import describe, verify_folder
 from ppolm.storage.claim import refuse_claimed
 from ppolm.storage.prompt_record import TRAINED_ON, read_trained_on
-from ppolm.storage.stored_run import START, find_best, find_checkpoint, read_run_config, run_of
+from ppolm.storage.stored_run import find_best, find_checkpoint, read_run_config, run_of
 
 NOTE = "start.json"
 """In the copy of the start: the runs that it came from, the nearest first."""
@@ -55,13 +55,14 @@ def started(config: PPOConfig, all_said: bool = False) -> PPOConfig:
     if config.start_reference == "policy":
         return dataclasses.replace(config, **shape)
     reference = stored.reference_adapter
-    if config.sft_adapter is not None and _place(config.sft_adapter) != _place(reference):
+    same = {_place(reference), _place(stored.sft_adapter)}  # a copy, and what it was copied from
+    if config.sft_adapter is not None and _place(config.sft_adapter) not in same:
+        kept = stored.sft_adapter or reference or "that is the base itself"
         raise ConfigError(
-            f"sft_adapter is {config.sft_adapter}, but {config.start_from} has the reference "
-            f"{reference or 'that is the base itself'}, which is kept. Leave sft_adapter out, or set start_reference: "
-            "policy."
+            f"sft_adapter is {config.sft_adapter}, but {config.start_from} has the reference {kept}, which is kept. "
+            "Leave sft_adapter out, or set start_reference: policy."
         )
-    return dataclasses.replace(config, sft_adapter=reference, **shape)
+    return dataclasses.replace(config, sft_adapter=config.sft_adapter or stored.sft_adapter or reference, **shape)
 
 
 def starting_adapter(config: S) -> Path | None:

@@ -8,12 +8,10 @@ from typing import Any
 
 from ppolm.config import PPOConfig
 from ppolm.config.paths import absolute, did_you_mean
+from ppolm.config.start import START
 from ppolm.config.yaml_io import read_yaml
 from ppolm.errors import ConfigError, RunFolderError
 from ppolm.storage.atomic import standing_folder, standing_names, verify_folder
-
-START = "start"
-"""Folder of a run that started from another: a copy of what it started from."""
 
 
 def run_of(path: Path) -> Path:
