@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import shutil
 from collections.abc import Callable
@@ -20,6 +21,7 @@ SIZES = {
     "sft": shlex.split("--batch-size 64 --trainable-layers 1"),
     "reward": shlex.split("--batch-size 64 --trainable-layers 1"),
     "demo": shlex.split("--steps 1 --posts 4"),
+    "generate": shlex.split("--samples 1 --max-new-tokens 4"),
     "eval": [],
 }
 """Flags that replace those of a page: the size of what is computed."""
@@ -39,6 +41,10 @@ def furnish(folder: Path, ppolm: Callable[[list[str]], int]) -> None:
         shutil.copy(ROOT / "examples" / "prompts.jsonl", folder / name)
     for name in REWARD_FILES:
         (folder / name).write_text(OWN_REWARD)
+    endings = (
+        {"prompt": f"There was a {word} who", "completion": " ran home."} for word in ("dog", "cat", "bird", "hat")
+    )
+    (folder / "endings.jsonl").write_text("".join(json.dumps(row) + "\n" for row in endings))
     run = "train --model-name path/to/model --prompts prompts.jsonl --reward my_rewards.py:score --run-name my-run"
     sizes = "--max-steps 10 --batch-size 4 --minibatch-size 4 --max-new-tokens 12 --eval-every 5 --log-to"
     assert ppolm(shlex.split(f"{run} {sizes} --max-eval-prompts 4 --table-every 5 --lora-r 2")) == 0

@@ -111,12 +111,19 @@ def _run(source: Source, config: PPOConfig) -> Iterator[str]:
             "prompts": _places([config.prompts] if config.prompts else []) or "given in Python",
             "reward": _rewards(config),
             "judge (measured, never trained on)": _places([config.judge] if config.judge else []) or "none",
-            "reference": "the base" if config.sft_adapter is None else f"the SFT adapter {_place(config.sft_adapter)}",
+            "reference": _reference(config),
             "PPO steps": f"{step if isinstance(step, int) else 'unknown'} of {facts.glance.total_steps or 'unknown'}",
             "came from": _ancestors(read_object(source.folder / ANCESTORS)),
         }
     )
     yield from _settings({**config.to_dict()}, PPO_SETTINGS)
+
+
+def _reference(config: PPOConfig) -> str:
+    """What the KL was measured against."""
+    if config.start_from is not None and config.start_reference == "policy":
+        return "the policy that it started from"
+    return "the base" if config.sft_adapter is None else f"the SFT adapter {_place(config.sft_adapter)}"
 
 
 def _doubts(facts: RunFacts) -> list[str]:

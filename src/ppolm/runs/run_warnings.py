@@ -9,6 +9,8 @@ from typing import Any
 from ppolm.runs.run_overview import number
 
 Row = Mapping[str, Any]
+ALARMS = ("collapsed", "over-optimised", "suspect")
+"""What an evaluation may find that is an alarm."""
 LATEST = 5
 """Training steps at the end of a run whose mean is judged: a single one is noise."""
 MOVED_AFTER = 10
@@ -22,6 +24,7 @@ SAME_SHARE = 0.2
 def warnings_of(train: Sequence[Row], evaluations: Sequence[Row], settings: Mapping[str, Any]) -> list[str]:
     """The warnings about a run, most important first."""
     checks: tuple[Callable[[Sequence[Row], Sequence[Row], Mapping[str, Any]], Iterator[str]], ...] = (
+        _broken,
         _cut_off,
         _equal_rewards,
         _hardly_moved,
@@ -37,15 +40,33 @@ def latest(rows: Sequence[Row], name: str) -> float | None:
     return fmean(values) if values else None
 
 
+def _broken(_train: Sequence[Row], evaluations: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[str]:
+    """What to turn if the last evaluation is an alarm; the alarm itself is said elsewhere."""
+    if evaluations and evaluations[-1].get("status") in ALARMS:
+        rate, kl_coef = (settings.get(name, "unknown") for name in ("learning_rate", "kl_coef"))
+        yield (
+            f"At the end the texts were bad; read them below. Lower learning_rate (it is {rate}), or raise kl_coef (it "
+            f"is {kl_coef}), or let the reward see what is wrong with them (docs/troubleshooting.md)."
+        )
+
+
 def _cut_off(train: Sequence[Row], evaluations: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[str]:
     held_out = latest(evaluations[-1:], "ended_fraction")
     ended = latest(train, "ended_fraction") if held_out is None else held_out
     if ended is not None and ended < LEAST_ENDED:
-        yield (
+        said = (
             f"Only {ended:.0%} of the responses end by themselves: the others are cut off after "
-            f"{settings.get('max_new_tokens', 'max_new_tokens')} tokens, and are scored as they stand. Raise "
-            "max_new_tokens, or set missing_eos_penalty to 1."
+            f"{settings.get('max_new_tokens', 'max_new_tokens')} tokens, and are scored as they stand."
         )
+        if ended == 0:
+            yield (
+                f"{said} A model that never ends has not learnt to: teach it with ppolm sft, and see that the EOS of "
+                "its tokenizer is the token with which its texts end; or raise max_new_tokens."
+            )
+        elif (number(settings.get("missing_eos_penalty")) or 0) > 0:
+            yield f"{said} Raise max_new_tokens, or missing_eos_penalty."
+        else:
+            yield f"{said} Raise max_new_tokens, or set missing_eos_penalty to 1."
 
 
 def _equal_rewards(train: Sequence[Row], _evaluations: Sequence[Row], _settings: Mapping[str, Any]) -> Iterator[str]:
