@@ -1,7 +1,8 @@
 """What the commands on a page print: run in a folder like a user's, and cut to what the page has room for.
 
 A block of commands in ``bash`` that is followed by ``<!-- printed -->`` and a block of ``text`` shows what they print.
-``<!-- printed: 6 ... 3 -->`` keeps the first six and the last three lines.
+``<!-- printed: 6 ... 3 -->`` keeps the first six and the last three lines. What a command is told at the terminal is
+piped into it: ``printf 'a line\\n' | ppolm ...``.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ BLOCK = re.compile(
     r"```text\n(?P<shown>.*?)```)?",
     re.DOTALL,
 )
+PIPED = re.compile(r"printf '([^'%]*)' \| ")
 QUOTED = re.compile(r"\$'((?:[^'\\]|\\.)*)'")
 KEY = re.compile(r"key=\S+")
 """Who has the key of a page may judge there."""
@@ -35,8 +37,8 @@ HOME = "/home/ann"
 """What pages call the folder that commands are run in."""
 SERVES = ("studio",)
 """Commands that go on until Ctrl-C: they get it once they have said where they are."""
-Run = Callable[[list[str], Path], str]
-"""Runs the words of a command in a folder; returns what it prints to both streams."""
+Run = Callable[[list[str], Path, str], str]
+"""Runs the words of a command in a folder, with an input; returns what it prints to both streams."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class Sandbox:
 
     def printed(self, block: Block) -> str:
         """What the commands of a block print together."""
-        text = "".join(self.run(words_of(line)[1:], self.folder) for line in block.commands)
+        text = "".join(self.run(words_of(line)[1:], self.folder, typed_into(line)) for line in block.commands)
         for place in sorted({str(self.folder.resolve()), str(self.folder)}, key=len, reverse=True):
             text = text.replace(place, HOME)
         text = KEY.sub("key=...", text.replace(str(EXAMPLE), ".../ppolm/embedded/example"))
@@ -83,9 +85,15 @@ class Sandbox:
 
 
 def words_of(line: str) -> list[str]:
-    """The words of a command as bash takes them, also of $'...' with its line breaks."""
-    plain = QUOTED.sub(lambda found: shlex.quote(found[1].encode().decode("unicode_escape")), line)
+    """The words of a command as bash takes them, also of $'...' with its line breaks; without what is piped into it."""
+    plain = QUOTED.sub(lambda found: shlex.quote(found[1].encode().decode("unicode_escape")), PIPED.sub("", line))
     return shlex.split(plain)
+
+
+def typed_into(line: str) -> str:
+    """What ``printf`` pipes into a command; nothing without it."""
+    found = PIPED.match(line)
+    return found[1].encode().decode("unicode_escape") if found else ""
 
 
 def shortened(text: str, head: int | None, tail: int | None) -> str:
@@ -110,15 +118,17 @@ def with_outputs(page: str, sandbox: Sandbox) -> str:
     return BLOCK.sub(again, page)
 
 
-def run_process(words: list[str], folder: Path) -> str:
+def run_process(words: list[str], folder: Path, typed: str) -> str:
     """A command as a process of its own."""
-    with tempfile.TemporaryFile("w+") as printed:
+    with tempfile.TemporaryFile("w+") as printed, tempfile.TemporaryFile("w+") as given:
+        given.write(typed)
+        given.seek(0)
         process = subprocess.Popen(
             [sys.executable, "-m", "ppolm", *words],
             cwd=folder,
             stdout=printed,
             stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
+            stdin=given,
             env={**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": "100"},
         )
         if words[0] in SERVES:

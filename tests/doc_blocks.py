@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from scripts.command_outputs import PIPED
 from tests.conftest import ROOT
 
 FENCED = re.compile(
@@ -32,10 +33,14 @@ RUN_ELSEWHERE = {
     ("README.md", "python"): "tests/whole/test_readme.py",
     ("docs/asking-tables.md", "python"): "tests/whole/test_asking_tables.py",
     ("docs/asking-tables.md", "sql"): "tests/whole/test_asking_tables.py",
+    ("docs/callbacks.md", "python"): "tests/hooks/test_callbacks_page.py",
+    ("docs/chat.md", "bash"): "tests/whole/test_exporting_pages.py",
     ("docs/data-formats.md", "json"): "tests/data/test_data_check_command.py",
     ("docs/data-formats.md", "jsonl"): "tests/data/test_data_check_command.py",
     ("docs/data-formats.md", "csv"): "tests/data/test_data_check_command.py",
+    ("docs/exporting.md", "bash"): "tests/whole/test_exporting_pages.py",
     ("docs/scaling.md", "text"): "tests/planning/test_scaling_page.py",
+    **{(page, "bash"): "tests/whole/test_command_pages.py" for page in DOCS if page.startswith("docs/commands/")},
     **{(page, "python"): "tests/whole/test_public_face.py" for page in DOCS if _is_of_the_reference(page)},
 }
 """Blocks of a page that a test of its own reads: that test's file."""
@@ -126,8 +131,9 @@ class Block:
 
 
 def _words(line: str) -> list[str]:
-    """The words of a line of shell, without assignments and folders before the command and what follows a pipe."""
-    ansi = re.sub(r"\$'([^']*)'", lambda found: shlex.quote(found[1].replace("\\n", "\n")), line)
+    """The words of a line of shell, without assignments and folders before the command, and without what is typed
+    into it or follows a pipe."""
+    ansi = re.sub(r"\$'([^']*)'", lambda found: shlex.quote(found[1].replace("\\n", "\n")), PIPED.sub("", line))
     words = shlex.split(ansi.partition(" | ")[0], comments=True)
     while words and re.match(r"\w+=", words[0]):
         words.pop(0)

@@ -9,11 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ppolm.embedded import REWARD
+from scripts.bad_settings import ALIKE, REWARDS
 from tests.conftest import ROOT
 from tests.tiny_models import make_model_folder
 
 SMALL = shlex.split(
-    "--max-steps 1 --batch-size 2 --minibatch-size 2 --max-new-tokens 4 --lora-r 2 --eval-every 1 --max-eval-prompts 2 "
+    "--max-steps 1 --batch-size 4 --minibatch-size 4 --max-new-tokens 4 --lora-r 2 --eval-every 1 --max-eval-prompts 2 "
     "--log-to"
 )
 SIZES = {
@@ -45,6 +46,7 @@ def furnish(folder: Path, ppolm: Callable[[list[str]], int]) -> None:
         {"prompt": f"There was a {word} who", "completion": " ran home."} for word in ("dog", "cat", "bird", "hat")
     )
     (folder / "endings.jsonl").write_text("".join(json.dumps(row) + "\n" for row in endings))
+    (folder / ALIKE).write_text(REWARDS)
     run = "train --model-name path/to/model --prompts prompts.jsonl --reward my_rewards.py:score --run-name my-run"
     sizes = "--max-steps 10 --batch-size 4 --minibatch-size 4 --max-new-tokens 12 --eval-every 5 --log-to"
     assert ppolm(shlex.split(f"{run} {sizes} --max-eval-prompts 4 --table-every 5 --lora-r 2")) == 0

@@ -7,9 +7,11 @@ Where the beginning or the size of the process is what a test is about, it start
 
 from __future__ import annotations
 
+import io
 import multiprocessing
 import os
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -80,11 +82,12 @@ def start_warm(
     environment: Mapping[str, str] | None = None,
     out: str | None = None,
     err: str | None = None,
+    typed: str = "",
 ) -> Program:
-    """What ``python -m WORDS`` starts. Each stream is a new file, unless it is named."""
+    """What ``python -m WORDS`` starts. Each stream is a new file, unless it is named; ``typed`` is its input."""
     streams = [stream or new_file() for stream in (out, err)]
     given = dict(os.environ if environment is None else environment)
-    process = forks().Process(target=in_fork, args=([str(word) for word in words], streams, str(cwd), given))
+    process = forks().Process(target=in_fork, args=([str(word) for word in words], streams, str(cwd), given, typed))
     process.start()
     return Program(process, *streams)
 
@@ -116,7 +119,7 @@ def forks() -> multiprocessing.context.ForkServerContext:
     return context
 
 
-def in_fork(words: Sequence[str], streams: Sequence[str], cwd: str, environment: Mapping[str, str]) -> None:
+def in_fork(words: Sequence[str], streams: Sequence[str], cwd: str, environment: Mapping[str, str], typed: str) -> None:
     """What a fork does: become the program."""
     from tests import warm_program
 
@@ -128,6 +131,8 @@ def in_fork(words: Sequence[str], streams: Sequence[str], cwd: str, environment:
             handle = os.open(stream, os.O_WRONLY | os.O_APPEND)
         os.dup2(handle, number)
         os.close(handle)
+    if typed:  # else it is at its end
+        sys.stdin = io.StringIO(typed)
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import signal
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from ppolm.chat.talk import Talk, Told
 from ppolm.cli.main import run as ppolm
 from ppolm.config import PPOConfig
 from ppolm.embedded import EXAMPLE_RUN
-from ppolm.errors import DataError
+from ppolm.errors import DataError, EngineError
 from ppolm.models import SFTModel
 from ppolm.rollout.sampling import Sampling
 from tests.tiny_models import make_model_folder
@@ -106,6 +108,33 @@ def test_what_is_no_run_and_no_model_is_refused_in_one_sentence(name: str, what:
     assert what in printed
 
 
+def test_the_folder_of_the_best_policy_is_its_run_and_other_parts_name_it(say: Say) -> None:
+    assert say(EXAMPLE_RUN / "best", "/temperature 0", "/example 3") == say(EXAMPLE_RUN, "/temperature 0", "/example 3")
+    assert f"It is a part of the run {EXAMPLE_RUN}: give that." in say(EXAMPLE_RUN / "table", status=1)
+
+
+def test_input_that_is_no_text_is_an_error_in_one_sentence(model_folder: Path, say: Say) -> None:
+    printed = say(model_folder, "caf\udce9", status=1)  # as Python gives a byte of Latin-1 in some locales
+    assert printed.endswith("error: The input is not UTF-8 text.\n")
+
+
+def test_what_agrees_to_code_of_a_folder_from_elsewhere_is_a_flag_of_this_command(tmp_path: Path, say: Say) -> None:
+    settings = {"model_name": "theirs/model", "data": ["rows.jsonl"], "train": "adapter", "trust_remote_code": True}
+    (tmp_path / "training.json").write_text(json.dumps({"config": settings}))
+    assert f"ppolm chat {tmp_path} --trust-remote-code" in say(tmp_path, status=1)
+
+
+def test_an_example_that_is_a_chat_is_a_text_where_text_is_continued(model_folder: Path) -> None:
+    examples = [[{"role": "system", "content": "be kind"}, {"role": "user", "content": "Tell me"}]]
+    partners = replace(find_partners(str(model_folder), {}), examples=examples)
+    shown: list[str] = []
+    talk = Talk(partners, Told(Sampling(4), 0), False, shown.append)
+    talk.hear("/example")
+    talk.hear("/more  more")
+    assert len(of("model", "".join(shown))) == 2
+    assert re.match(r"be kind\nTell me.* more", talk.conversations["model"].text, re.DOTALL)
+
+
 def conversation(context: int | None, folder: Path) -> Conversation:
     setup = BaseModelSetup(PPOConfig(model_name=str(folder), device="cpu"))
     return Conversation(setup.tokenizer, context, True)
@@ -141,6 +170,92 @@ def test_a_message_that_is_too_long_is_taken_back(model_folder: Path, say: Say) 
     printed = say(model_folder, "x" * 200, "hi", flags=("--max-new-tokens", "3"))
     assert "the model reads 128" in printed
     assert len(of("model", printed)) == 1
+
+
+def test_the_introduction_says_that_a_model_without_a_template_gets_a_transcript(say: Say) -> None:
+    printed = say("embedded", flags=("--chat", "yes"))
+    assert "has no chat template, so every message goes into a transcript" in printed
+    assert "through the chat template" not in printed
+
+
+def test_system_says_what_it_did(model_folder: Path, say: Say) -> None:
+    printed = say(model_folder, "/system", "/system be kind", "/system", flags=("--max-new-tokens", "3"))
+    assert [line for line in printed.splitlines() if "system message" in line] == [
+        "There is no system message to remove. /system TEXT sets one.",
+        "The system message is set. The conversation begins anew.",
+        "The system message is removed. The conversation begins anew.",
+    ]
+
+
+def test_a_reference_that_comes_back_does_not_go_on_with_an_older_text(say: Say) -> None:
+    printed = say(EXAMPLE_RUN, "one", "/reference off", "two", "/reference on", "/more three", "/reference on")
+    assert "The reference is on. The conversation begins anew.\n" in printed
+    assert "There is no text yet." in printed
+    assert printed.endswith("The reference is on.\n")
+
+
+def test_ctrl_c_before_the_first_token_takes_the_message_back_and_the_talk_goes_on(
+    model_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str] = []
+    talk = Talk(find_partners(str(model_folder), {}), Told(Sampling(4), 0), True, shown.append)
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Conversation, "prompt", interrupted)
+        talk.hear("hello")
+    assert shown == ["(interrupted)\n"]
+    assert talk.conversations["model"].messages == []
+
+
+def test_an_answer_that_fails_is_said_on_a_line_of_its_own_and_its_message_is_taken_back(model_folder: Path) -> None:
+    partners, shown = find_partners(str(model_folder), {}), list[str]()
+    talk = Talk(partners, Told(Sampling(4), 0), True, shown.append)
+
+    def answer(*_: Any) -> Iterator[int]:
+        yield 5
+        raise EngineError("The server is gone.")
+
+    object.__setattr__(partners, "answer", answer)
+    talk.hear("hello")
+    assert "".join(shown).splitlines()[1:] == ["The server is gone."]
+    assert talk.conversations["model"].messages == []
+
+
+def test_more_puts_a_space_between_unless_there_is_white_space() -> None:
+    talked = Conversation(None, None, False)  # type: ignore[arg-type]
+    talked.ask("Is it?")
+    for words in ("But", " no", "\tnow\n", "", "then"):
+        talked.more(words)
+    assert talked.text == "Is it? But no\tnow\nthen"
+
+
+def test_a_text_that_is_too_long_is_no_text_to_go_on_with(model_folder: Path) -> None:
+    shown: list[str] = []
+    talk = Talk(find_partners(str(model_folder), {}), Told(Sampling(4), 0), False, shown.append)
+    talk.hear("x" * 200)
+    talk.hear("/more y")
+    assert "There is no text yet." in shown[-1]
+    talk.hear("Tell me")
+    text = talk.conversations["model"].text
+    talk.hear("/more " + "x" * 200)
+    assert "the model reads 128" in shown[-1]
+    assert talk.conversations["model"].text == text
+
+
+def test_a_message_that_is_too_long_leaves_what_was_said_before_it(model_folder: Path) -> None:
+    talked = conversation(128, model_folder)
+    for words in ("one", "two"):
+        talked.ask(words)
+        talked.answered("an answer")
+    before = [*talked.messages]
+    talked.ask("x" * 200)
+    with pytest.raises(DataError, match="the model reads 128"):
+        talked.prompt(20)
+    talked.take_back()
+    assert talked.messages == before
 
 
 def test_control_characters_in_an_answer_are_made_harmless(model_folder: Path) -> None:

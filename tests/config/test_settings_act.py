@@ -101,6 +101,7 @@ CHANGES: dict[str, tuple[Any, dict[str, Any]]] = {
 COVERED.update(CHANGES)
 COVERED.update({"feedback_store", "human_timeout", "human_fallback"})  # tests/rewards/test_human_reward.py
 COVERED.update({"reward_std_penalty"})  # tests/models/test_reward_ensemble.py
+COVERED.update({"start_from", "start_reference", "start_value"})  # tests/runs/test_second_rounds.py
 COVERED.update({"engine"})  # tests/engines/test_mlx_runs.py, tests/engines/test_vllm_runs.py
 COVERED.update({"engine_url", "engine_folder", "engine_timeout", "async_rollouts"})
 COVERED.update({"importance_cap", "importance_sequence_cap"})  # all of them: tests/engines/test_vllm_runs.py

@@ -24,6 +24,10 @@ from tests.conftest import PROMPTS, spread
 MakeConfig = Callable[..., PPOConfig]
 
 IDLE: dict[str, dict[str, Any]] = {
+    "start_reference": {"start_reference": "policy"},
+    "start_value": {"start_value": False},
+    "sft_adapter": {"sft_adapter": "sft", "start_from": "run", "start_reference": "policy"},
+    "value_init": {"value_init": "reward", "start_from": "run", "reward_model": ("rm",)},
     "patience": {"patience": 3, "eval_every": 0},
     "min_delta": {"min_delta": 0.1, "eval_every": 0},
     "judge": {"judge": "gold", "eval_every": 0},
@@ -57,6 +61,8 @@ ACTING: dict[str, dict[str, Any]] = {
     "a judge asks the reward model": {"reward": ("gold",), "judge": "model", "reward_model": ("rm",)},
     "people are stood in for": {"reward": ("human",), "human_fallback": "model", "reward_model": ("rm",)},
     "values start from it": {"reward": ("gold",), "value_init": "reward", "reward_model": ("rm",)},
+    "a run to start from": {"start_from": "run", "start_reference": "policy", "start_value": False},
+    "a new value model": {"start_from": "run", "start_value": False, "value_init": "reward", "reward_model": ("rm",)},
     "one of several rewards": {"reward": ("gold", "model"), "reward_model": ("a", "b"), "reward_std_penalty": 1.0},
     "a served judge": {"judge": "http://localhost:1/score", "reward_retries": 9},
     "people as judges": {"judge": "human", "feedback_store": "other.db", "human_timeout": 5.0},

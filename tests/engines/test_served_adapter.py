@@ -70,6 +70,14 @@ def test_only_changed_weights_are_a_new_version_and_the_last_three_stay(
     assert (versions.path(versions.served[-1]) / "adapter_model.safetensors").is_file()
 
 
+def test_a_server_of_another_user_may_read_a_version(models: Models, tmp_path: Path) -> None:
+    versions = AdapterVersions(models.policy, tmp_path)
+    versions.update()
+    folder = versions.path(versions.served[-1])
+    assert folder.stat().st_mode & 0o005 == 0o005
+    assert all(file.stat().st_mode & 0o004 for file in folder.iterdir())
+
+
 def test_two_runs_in_one_folder_do_not_disturb_each_other(models: Models, tmp_path: Path) -> None:
     one = AdapterVersions(models.policy, tmp_path)
     one.update()

@@ -24,8 +24,9 @@ from ppolm.estimate import Work, estimate, read_shape
 from ppolm.estimate.estimate import duration
 from ppolm.estimate.machine import gemm_gflops
 from ppolm.estimate.model_shape import shape_of
+from ppolm.ppo_trainer import PPOTrainer
 from tests.architectures import tiny_config
-from tests.conftest import PROMPTS, ROOT
+from tests.conftest import PROMPTS, ROOT, spread
 from tests.tiny_models import ARCHITECTURES, make_model_folder
 
 CPU = torch.device("cpu")
@@ -45,6 +46,14 @@ def test_sizes_are_those_of_the_loaded_model(
     assert shape.parameters == whole
     assert (shape.layers, shape.trained_layers) == (2, layers or 2)
     assert (shape.hidden, shape.heads, shape.vocab) == (32, 32, 259)
+
+
+def test_sizes_of_a_second_round_are_those_of_the_run_it_starts_from(make_config: Callable[..., PPOConfig]) -> None:
+    first = PPOTrainer(make_config(lora_r=2, max_steps=1, eval_every=0), reward=spread).train(PROMPTS).run_dir
+    config = make_config(start_from=str(first), lora_r=16, lora_alpha=32)
+    shape, trainer = read_shape(config), PPOTrainer(config, reward=spread)
+    assert shape.adapter == sum(value.numel() for value in trainer.models.policy.parameters().values())
+    assert shape.rank == 2
 
 
 @pytest.mark.parametrize(("name", "heads", "kv"), [("gemma4_text", 4 * 16, 2 * 16), ("gemma3n_text", 4 * 8, 2 * 8)])

@@ -22,6 +22,7 @@ from ppolm.cli.main import run as ppolm
 from ppolm.config import PPOConfig
 from ppolm.embedded import EXAMPLE_RUN, MODEL
 from ppolm.export.merge import add_adapter
+from ppolm.storage.atomic import MANIFEST, describe
 from ppolm.storage.claim import Claim
 from tests.architectures import make_architecture
 from tests.tiny_models import make_model_folder
@@ -93,6 +94,8 @@ def test_the_card_says_where_it_comes_from_how_good_it_is_and_validates(tmp_path
         "| judge | 0.3247 [0.24, 0.41] | 0.7834 [0.686, 0.881] |",
         "Change of the judge, prompt by prompt: +0.459 [+0.283, +0.635].",
         "| PPO steps | 25 of 30 |",
+        "| reward | the embedded reward model |",
+        "| held-out prompts | embedded:validation |",
         "| judge (measured, never trained on) | gold |",
         "| `kl_coef` | 0.1 |",
     ):
@@ -139,6 +142,30 @@ def test_an_adapter_is_a_copy_and_can_name_its_base_anew(tmp_path: Path) -> None
     settings = json.loads((renamed / "adapter_config.json").read_text())
     assert settings["base_model_name_or_path"] == "me/base"
     assert 'base = "me/base"' in code_of(renamed)
+
+
+def test_an_adapter_that_names_its_base_by_a_path_is_exported_with_a_note(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = json.loads((run / "best" / "adapter_config.json").read_text())
+    rewrite(run / "best", "adapter_config.json", json.dumps({**settings, "base_model_name_or_path": str(MODEL)}))
+    folder = exported(tmp_path / "a", "--format", "adapter", run=run)
+    printed = capsys.readouterr().out
+    assert "Note:        adapter_config.json names the base by a path of the machine where it was trained." in printed
+    assert "--base-name" in printed
+    assert str(MODEL) not in (folder / "README.md").read_text()
+    assert json.loads((folder / "adapter_config.json").read_text())["base_model_name_or_path"] == str(MODEL)
+    exported(tmp_path / "b", "--format", "adapter", "--base-name", "me/base", run=run)
+    assert "Note:" not in capsys.readouterr().out
+    exported(tmp_path / "c", "--format", "adapter")
+    assert "calls the base 'embedded', a name that only ppolm knows" in capsys.readouterr().out
+
+
+def rewrite(folder: Path, name: str, text: str) -> None:
+    """Change a file of a folder, and its manifest with it."""
+    (folder / name).write_text(text)
+    files = json.loads((folder / MANIFEST).read_text())
+    (folder / MANIFEST).write_text(json.dumps(files | {name: describe(folder / name)}, indent=1))
 
 
 def test_weights_are_merged_in_float32_and_rounded_once_and_tied_ones_stay_tied(tmp_path: Path) -> None:
@@ -209,12 +236,52 @@ def test_what_sft_made_is_exported_too(tmp_path: Path, fails: Fails) -> None:
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.parametrize("form", ["merged", "adapter", "gguf"])
+def test_whoever_may_read_one_file_of_an_export_may_read_all(form: str, tmp_path: Path) -> None:
+    folder = exported(tmp_path / "out", "--format", form)
+    assert len({file.stat().st_mode for file in folder.iterdir()}) == 1
+
+
 def test_an_existing_folder_is_refused_and_stays_as_it_is(tmp_path: Path, fails: Fails) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").write_text("mine")
     assert "already exists" in fails(EXAMPLE_RUN, "--output", tmp_path / "out")
     assert [file.name for file in (tmp_path / "out").iterdir()] == ["mine.txt"]
     assert "no output folder" in fails(EXAMPLE_RUN)
+
+
+def test_what_is_no_run_is_said_to_be_what_it_is(run: Path, tmp_path: Path, fails: Fails) -> None:
+    out = tmp_path / "out"
+    merged, adapter = exported(tmp_path / "merged"), exported(tmp_path / "adapter", "--format", "adapter")
+    for path in ("embedded", MODEL, merged):
+        assert f"{path} is a model, not a run: other programs load it as it is" in fails(path, "--output", out)
+    assert f"{adapter} is an adapter, not a run" in fails(adapter, "--output", out)
+    for part in (run / "best" / "value", run / "config.yaml"):
+        assert f"It is a part of the run {run}: give that." in fails(part, "--output", out)
+
+
+def test_the_folder_of_the_best_policy_is_its_run(run: Path, tmp_path: Path) -> None:
+    whole, best = exported(tmp_path / "a", run=run), exported(tmp_path / "b", run=run / "best")
+    assert (whole / "README.md").read_text() == (best / "README.md").read_text()
+
+
+def test_a_damaged_checkpoint_or_best_policy_is_refused_with_what_to_give_instead(
+    run: Path, tmp_path: Path, fails: Fails
+) -> None:
+    for step in (10, 20):
+        (run / "checkpoints" / f"step-{step}").mkdir(parents=True)
+    said = fails(run / "checkpoints" / "step-20", "--output", tmp_path / "out")
+    assert f"Give another one: {run / 'checkpoints' / 'step-10'}" in said
+    (run / "checkpoints" / "step-10").rmdir()
+    said = fails(run / "checkpoints" / "step-20", "--output", tmp_path / "out")
+    assert f"Copy it again, or give the run: {run}" in said
+    (run / "best" / "best.json").write_text("{}")
+    assert "Copy the run again, or take one of its checkpoints." in fails(run, "--output", tmp_path / "out")
+
+
+def test_an_export_into_a_best_policy_would_damage_it_and_is_refused(run: Path, tmp_path: Path, fails: Fails) -> None:
+    assert "would look damaged with more files" in fails(run, "--output", run / "best" / "merged")
+    exported(tmp_path / "out", run=run)
 
 
 def test_runs_that_cannot_be_exported_are_refused_and_nothing_is_left(run: Path, tmp_path: Path, fails: Fails) -> None:
@@ -236,6 +303,7 @@ def test_runs_that_cannot_be_exported_are_refused_and_nothing_is_left(run: Path,
         (["--format", "adapter", "--dtype", "float16"], "copied as it is"),
         (["--license", "Free as in beer!"], "such as apache-2.0"),
         (["--push-to-hub", "a name with spaces"], "such as me/my-model"),
+        (["--base-name", "a name with spaces"], "base_name is 'a name with spaces'"),
         (["--public"], "Give --push-to-hub"),
         (["--format", "adapter", "--push-to-hub", "me/x"], "Give --base-name"),
     ],

@@ -35,6 +35,16 @@ def test_a_run_of_two_processes_resumes_on_one_and_on_three_with_equal_evaluatio
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["then-1", "then-3", "whole"]
 
 
+def test_a_second_round_is_the_same_in_two_processes(tmp_path: Path) -> None:
+    ppolm(1, tmp_path, "train", *TRAIN, "--max-steps", "1", "--run-name", "first")
+    for processes in (1, 2):
+        flags = ("--max-steps", "1", "--run-name", f"second-{processes}", "--start-reference", "policy")
+        ppolm(processes, tmp_path, "train", "--start-from", "runs/first", *flags)
+    one, two = (metrics(tmp_path / "runs" / f"second-{processes}") for processes in (1, 2))
+    assert same(one, two)
+    ppolm(2, tmp_path, "train", "--resume", "runs/second-1", "--max-steps", "2")
+
+
 def test_a_run_without_a_name_has_one_folder_and_evaluates_the_same_in_two_processes(tmp_path: Path) -> None:
     ppolm(2, tmp_path, "train", *TRAIN, "--max-steps", "1")
     (folder,) = (tmp_path / "runs").iterdir()

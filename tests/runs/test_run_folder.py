@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from peft import PeftModel
+from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
 from ppolm.cli.main import run as ppolm
@@ -41,6 +43,16 @@ def test_a_folder_appears_whole_and_replaces_the_old_one(tmp_path: Path) -> None
     assert (tmp_path / "best" / "file.txt").read_text() == "two"
     verify_folder(tmp_path / "best")
     assert [path.name for path in tmp_path.iterdir()] == ["best"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such modes")
+def test_weights_may_be_read_by_whoever_may_read_the_rest(tmp_path: Path) -> None:
+    def fill(folder: Path) -> None:
+        save_file({"weight": torch.zeros(2)}, folder / "weights.safetensors")
+
+    write_folder(tmp_path / "best", fill)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "best").iterdir()}
+    assert modes["weights.safetensors"] == modes["manifest.json"]
 
 
 def test_a_writer_that_fails_leaves_the_old_folder_alone(tmp_path: Path) -> None:

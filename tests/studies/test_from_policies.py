@@ -115,3 +115,21 @@ def test_the_command_says_what_it_made_and_how_to_judge_it(run: Path, capsys: py
     assert "study my study: runs/run/best is preferred to reference in " in capsys.readouterr().out
     assert ppolm(["feedback", "study", "my study", "--step-of", "runs/run", "--step", "1"]) == 1
     assert "already has a study 'my study'" in capsys.readouterr().err
+
+
+def test_a_model_that_no_run_has_trained_is_sampled_on_prompts_that_are_given(
+    make_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("prompts.txt").write_text("\n".join(PROMPTS))
+    study = ["feedback", "study", "first", "--model-name", make_config().model_name]
+    assert ppolm(study) == 1
+    assert "holds out no prompts. Give --prompts" in capsys.readouterr().err
+    given = ["--prompts", "prompts.txt", "--max-new-tokens", "3", "--samples", "3"]
+    assert ppolm([*study, *given]) == 0
+    (task,) = Desk(FeedbackStore("feedback.db"), "ann", "first").next()
+    assert len(task.sides) == 2
+    assert ppolm(["feedback", "study", "second", "--policies", "a", "b", "--adapter", "x"]) == 1
+    assert "--adapter has no effect with --policies A B" in capsys.readouterr().err
+    assert ppolm(["feedback", "study", "second", "--policy", "a", "--max-new-tokens", "3"]) == 1
+    assert "--max-new-tokens has no effect" in capsys.readouterr().err

@@ -93,6 +93,21 @@ def test_it_shows_verdict_figures_settings_samples_and_tokens_of_the_run() -> No
     assert {"step": "Step 1" in page.text, "last": "Step 30" in page.text} == {"step": True, "last": True}
 
 
+def test_it_names_the_runs_that_a_run_came_from_but_no_paths(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "third")
+    (run / "start").mkdir()
+    ancestors = [
+        {"path": "/home/ann/runs/second/checkpoints/step-000020", "step": 20, "digest": "a"},
+        {"path": "/home/ann/runs/first", "step": None, "digest": "b"},
+    ]
+    (run / "start" / "start.json").write_text(json.dumps({"ancestors": ancestors}))
+    page = page_of(run)
+    assert "from the policy of second (step 20), before that first." in page.text
+    assert "/home/ann" not in page.text
+    (run / "start" / "start.json").write_text("[]")
+    assert "from the policy of" not in page_of(run).text
+
+
 def test_charts_hold_the_numbers_of_the_metrics() -> None:
     run = example_run_path()
     charts = {chart["title"]: chart for chart in charts_of(page_of(run))}

@@ -13,7 +13,7 @@ import pytest
 
 from ppolm.cli.main import COMMANDS, run
 from scripts import command_pages
-from scripts.command_outputs import BLOCK, SERVES, Block, Sandbox, blocks, shortened, with_outputs, words_of
+from scripts.command_outputs import BLOCK, SERVES, Block, Sandbox, blocks, shortened, typed_into, with_outputs, words_of
 from tests.conftest import ROOT
 from tests.warm import QUIET, new_file, start_warm
 
@@ -30,12 +30,14 @@ def text_of(command: str) -> str:
     return command_pages.page_of(command).read_text(encoding="utf-8")
 
 
-def run_warm(words: list[str], folder: Path) -> str:
+def run_warm(words: list[str], folder: Path, typed: str) -> str:
     """A command in a warm process; both streams in one file, as a terminal shows them."""
     words = [SMALLER.get(words[0], {}).get(word, word) for word in words]
     printed = new_file()
     environment = {**QUIET, "COLUMNS": "100", "PATH": "", "HF_HUB_OFFLINE": "1", "HOME": str(folder)}
-    with start_warm("ppolm", *words, cwd=folder, environment=environment, out=printed, err=printed) as program:
+    with start_warm(
+        "ppolm", *words, cwd=folder, environment=environment, out=printed, err=printed, typed=typed
+    ) as program:
         if words[0] in SERVES:
             until = time.monotonic() + 120
             while "Ctrl-C" not in program.out and program.code is None:
@@ -111,7 +113,7 @@ def test_an_output_is_shortened_in_its_middle_and_put_below_its_command(tmp_path
     page = "a\n```bash\nppolm x\n```\n\n<!-- printed: 1 ... 2 -->\n```text\nold\n```\nb\n```bash\nppolm y\n```\n"
     told: list[list[str]] = []
 
-    def run_it(words: list[str], folder: Path) -> str:
+    def run_it(words: list[str], folder: Path, _: str) -> str:
         told.append(words)
         return f"1 {folder}/x\n2\n3\n4\n5\n"
 
@@ -128,6 +130,12 @@ def test_words_are_those_that_bash_takes() -> None:
         "a\nb 'c'",
         "d e",
     ]
+    assert words_of(r"printf 'a\nb\n' | ppolm chat runs/x --seed 1") == ["ppolm", "chat", "runs/x", "--seed", "1"]
+
+
+def test_what_is_piped_into_a_command_is_typed_into_it() -> None:
+    assert typed_into(r"printf '/seed 1\na\n' | ppolm chat runs/x") == "/seed 1\na\n"
+    assert typed_into("ppolm chat runs/x") == ""
 
 
 def test_a_command_without_a_page_gets_the_start_of_one_and_is_named(

@@ -31,13 +31,18 @@ class TokenizerSetup:
         self.pad_id = choose_pad_id(tokenizer, self.eos_ids, vocab_size)
         self._told = False
 
+    @property
+    def has_template(self) -> bool:
+        """Whether the model has a chat template; without one, chats are written as a transcript."""
+        return bool(self.tokenizer.chat_template)
+
     def encode(self, prompt: str | Messages) -> list[int]:
         """Token ids of a text prompt, or of chat messages through the model's chat template or as a transcript."""
         if isinstance(prompt, str):
             ids = list(self.tokenizer(prompt)["input_ids"])
             # Some tokenizers append EOS to every text; a prompt that has already ended cannot be continued.
             return ids[:-1] if len(ids) > 1 and ids[-1] in self.eos_ids and not self._ends_in_eos(prompt) else ids
-        if not self.tokenizer.chat_template:
+        if not self.has_template:
             self._say_how_chats_are_written()
             return self.encode(transcript(prompt))
         try:
@@ -89,7 +94,7 @@ class TokenizerSetup:
 
     def answer_end(self, prompt: str | Messages) -> int:
         """The token that ends an answer: EOS, or what the chat template puts after the assistant's words."""
-        if not isinstance(prompt, str) and self.tokenizer.chat_template:
+        if not isinstance(prompt, str) and self.has_template:
             words = "So be it"
             turn = [*prompt, {"role": "assistant", "content": words}]
             try:

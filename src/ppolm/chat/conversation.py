@@ -20,14 +20,17 @@ class Conversation:
     context: int | None
     """Longest sequence that the model reads."""
     chats: bool
-    """Messages through the chat template; else plain text that the model continues."""
+    """Messages through the chat template or as a transcript; else plain text that the model continues."""
     system: str = ""
     messages: list[dict[str, Any]] = field(default_factory=list)
     text: str = ""
     """The text so far, without a chat."""
+    _before: tuple[list[dict[str, Any]], str] = field(default=([], ""), init=False, repr=False)
+    """Messages and text before the last question."""
 
     def ask(self, words: Any) -> None:
         """Add a message of the user: in a chat after the others, else as a text of its own."""
+        self._before = [*self.messages], self.text
         if not self.chats:
             self.text = words
         elif isinstance(words, str):
@@ -36,8 +39,10 @@ class Conversation:
             self.messages = list(words)
 
     def more(self, words: str) -> None:
-        """Go on with the text where it ended."""
-        self.text += words
+        """Go on with the text where it ended; a space goes between unless there is white space on either side."""
+        self._before = [*self.messages], self.text
+        joined = not words or not self.text or self.text[-1].isspace() or words[0].isspace()
+        self.text += words if joined else f" {words}"
 
     def answered(self, words: str) -> None:
         """Add the partner's answer."""
@@ -51,9 +56,8 @@ class Conversation:
         self.messages, self.text = [], ""
 
     def take_back(self) -> None:
-        """Forget a question that cannot be answered."""
-        if self.messages and self.messages[-1]["role"] == "user":
-            self.messages.pop()
+        """Forget a question that cannot be answered; what was said before it is as it was."""
+        self.messages, self.text = [*self._before[0]], self._before[1]
 
     def prompt(self, longest: int) -> tuple[list[int], int, int]:
         """Token ids of what is to be answered, the room for the answer, and how many old messages were left out.

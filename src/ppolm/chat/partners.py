@@ -22,7 +22,7 @@ from ppolm.ppo_trainer.side_by_side import SideBySide
 from ppolm.rollout.sampling import Sampling
 from ppolm.storage.output_folder import DONE
 from ppolm.storage.prompt_record import HELD_OUT, read_held_out
-from ppolm.storage.stored_run import run_of
+from ppolm.storage.stored_run import run_above, run_of, run_of_best
 
 POLICY, REFERENCE, MODEL = "policy", "reference", "model"
 
@@ -56,13 +56,14 @@ class Partners:
 
 def find_partners(name: str, given: Mapping[str, Any], flags: Sequence[str] = ()) -> Partners:
     """A run or one of its checkpoints, the folder of ``ppolm sft``, or a model; ``given``: settings to use instead."""
-    path = Path(name)
+    path = run_of_best(Path(name))
     if (path / DONE).is_file():
-        return _supervised(find_source(path, flags), given)
+        return _supervised(find_source(path, flags, "chat"), given)
     if (run_of(path) / "config.yaml").is_file():
         return _run(path, given, flags)
     if name != EMBEDDED and path.is_dir() and not (path / "config.json").is_file():
-        raise RunFolderError(f"{path} is neither a run nor a model: it has no config.yaml and no config.json.")
+        hint = run_above(path) or " Give a run, one of its checkpoints, the folder of ppolm sft, or a model."
+        raise RunFolderError(f"{path} is neither a run nor a model: it has no config.yaml and no config.json.{hint}")
     return _model(PPOConfig(model_name=name, max_new_tokens=256).changed(**given))
 
 
@@ -84,13 +85,12 @@ def _supervised(source: Source, given: Mapping[str, Any]) -> Partners:
     adapters = AdapterSet(BaseModelSetup(config))
     adapters.load("sft", source.adapter)
     engines = {POLICY: SFTModel(adapters), REFERENCE: LanguageModel(adapters, None)}
-    return Partners(config, adapters.setup, engines, bool(adapters.setup.tokenizer.tokenizer.chat_template))
+    return Partners(config, adapters.setup, engines, adapters.setup.tokenizer.has_template)
 
 
 def _model(config: PPOConfig) -> Partners:
     setup = BaseModelSetup(config)
-    chats = bool(setup.tokenizer.tokenizer.chat_template)
-    return Partners(config, setup, {MODEL: SFTModel(AdapterSet(setup))}, chats)
+    return Partners(config, setup, {MODEL: SFTModel(AdapterSet(setup))}, setup.tokenizer.has_template)
 
 
 def draws(seed: int, turn: int, count: int) -> Tensor:

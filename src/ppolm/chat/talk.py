@@ -17,10 +17,10 @@ HALF = "\ufffd"
 HELP = """\
 /help                what can be said here
 /example [NUMBER]    ask one of the run's held-out prompts
-/more [TEXT]         go on with the text where it ended (without a chat template)
+/more [TEXT]         go on with the text where it ended; a space goes before TEXT if there is none (plain text only)
 /reset               forget what was said so far
 /reference on|off    whether the reference answers, too
-/system TEXT         what a chat begins with; nothing removes it
+/system TEXT         what a chat begins with; without TEXT it is removed; either way the conversation begins anew
 /temperature 0.7     how freely tokens are drawn; 0 always takes the most likely one
 /tokens 64           longest answer
 /seed 1              other random numbers; the same seed gives the same answers
@@ -61,6 +61,8 @@ class Talk:
                 self._answer(lambda conversation: conversation.ask(words))
         except PpolmError as error:
             self.write(f"{printable(str(error))}\n")
+        except KeyboardInterrupt:  # before the first token, or between two answers
+            self.write("(interrupted)\n")
 
     def _obey(self, name: str, words: str) -> None:
         obeyed: dict[str, Callable[[str], None]] = {
@@ -90,7 +92,7 @@ class Talk:
         content = examples[number - 1]
         asked = content if isinstance(content, str) else "\n".join(str(turn.get("content", "")) for turn in content)
         self.write(f"{printable(asked)}\n")
-        self._answer(lambda conversation: conversation.ask(content))
+        self._answer(lambda conversation: conversation.ask(content if self.chats else asked))
 
     def _more(self, words: str) -> None:
         if self.chats:
@@ -100,27 +102,34 @@ class Talk:
         self._answer(lambda conversation: conversation.more(words))
 
     def _reset(self, _: str) -> None:
+        self._begin_anew("Forgotten.")
+
+    def _begin_anew(self, why: str) -> None:
         for conversation in self.conversations.values():
             conversation.forget()
         self.turn = 0
-        self.write("Forgotten.\n")
+        self.write(f"{why} The conversation begins anew.\n")
 
     def _reference(self, words: str) -> None:
         if REFERENCE not in self.conversations:
             raise ConfigError("There is no reference: this is a model, not a run.")
         if words not in ("on", "off"):
             raise ConfigError("Say /reference on or /reference off.")
-        self.told = dataclasses.replace(self.told, asks_reference=words == "on")
-        self.write(f"The reference is {words}.\n")
-        if words == "on" and self.chats:  # it has not heard what was said meanwhile
-            self._reset("")
+        before, on = self.told.asks_reference, words == "on"
+        self.told = dataclasses.replace(self.told, asks_reference=on)
+        if on and not before:  # it has not heard what was said meanwhile
+            self._begin_anew("The reference is on.")
+        else:
+            self.write(f"The reference is {words}.\n")
 
     def _system(self, words: str) -> None:
         if not self.chats:
             raise ConfigError("Only a chat has a system message, and this model continues plain text.")
+        if not words and not any(conversation.system for conversation in self.conversations.values()):
+            raise ConfigError("There is no system message to remove. /system TEXT sets one.")
         for conversation in self.conversations.values():
             conversation.system = words
-        self._reset("")
+        self._begin_anew("The system message is set." if words else "The system message is removed.")
 
     def _temperature(self, words: str) -> None:
         value = number(words, "/temperature")
@@ -135,7 +144,7 @@ class Talk:
 
     def _seed(self, words: str) -> None:
         self.told = dataclasses.replace(self.told, seed=whole_number(words, "/seed", 0, 2**31 - 1))
-        self._reset("")
+        self._begin_anew(f"Seed {self.told.seed}.")
 
     def _answer(self, ask: Callable[[Conversation], None]) -> None:
         """Let everybody answer, one after the other, with the same random numbers."""
@@ -143,15 +152,15 @@ class Talk:
         for name, conversation in self.conversations.items():
             if name != REFERENCE or self.told.asks_reference:
                 ask(conversation)
-                self._speak(name, conversation)
+                try:
+                    self._speak(name, conversation)
+                except (PpolmError, KeyboardInterrupt):
+                    conversation.take_back()
+                    raise
 
     def _speak(self, name: str, conversation: Conversation) -> None:
         """One partner's answer, shown as it is sampled; Ctrl-C ends it, and what was said until then counts."""
-        try:
-            ids, room, left_out = conversation.prompt(self.told.sampling.max_new_tokens)
-        except PpolmError:
-            conversation.take_back()
-            raise
+        ids, room, left_out = conversation.prompt(self.told.sampling.max_new_tokens)
         if left_out:
             count = f"the {left_out} oldest messages" if left_out > 1 else "the oldest message"
             self.write(f"({name}: {count} no longer fit the context of {conversation.context} tokens)\n")
@@ -168,6 +177,9 @@ class Talk:
                 end = ""
         except KeyboardInterrupt:
             end = " (interrupted)"
+        except PpolmError:
+            self.write("\n")  # what went wrong is said on a line of its own
+            raise
         finally:
             getattr(tokens, "close", lambda: None)()
         self.write(f"{end}\n")

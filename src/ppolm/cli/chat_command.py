@@ -18,6 +18,12 @@ from ppolm.errors import ConfigError
 from ppolm.messages import brief, printable
 
 PROMPT, MORE = "you > ", "    > "
+CHAT = "in a chat: every message goes through the chat template, after those before."
+TRANSCRIPT = (
+    "in a chat: the model has no chat template, so every message goes into a transcript ('Human: ... Assistant: ...'), "
+    "after those before."
+)
+TEXT = "by continuing plain text: every message is a text of its own; /more goes on."
 
 
 @dataclass(frozen=True)
@@ -63,7 +69,8 @@ def main(argv: list[str]) -> None:
     talk = Talk(partners, Told(sampling, arguments.seed, arguments.reference), chats, show)
     for conversation in talk.conversations.values():
         conversation.system = arguments.system
-    show(introduction(list(partners.engines), chats, bool(partners.examples)))
+    manner = (CHAT if partners.setup.tokenizer.has_template else TRANSCRIPT) if chats else TEXT
+    show(introduction(list(partners.engines), manner, bool(partners.examples)))
     try:
         with interrupts():
             for line in lines():
@@ -83,14 +90,12 @@ def settings_of(arguments: ChatArguments) -> dict[str, Any]:
     return arguments.given() | values
 
 
-def introduction(names: list[str], chats: bool, has_examples: bool) -> str:
+def introduction(names: list[str], manner: str, has_examples: bool) -> str:
     """Who answers, and what a message is to them."""
     who = " and ".join(f"the {name}" for name in names)
     verb = "answers" if len(names) == 1 else "answer"
-    chat = "in a chat: every message goes through the chat template, after those before."
-    text = "by continuing plain text: every message is a text of its own; /more goes on."
     example = ", /example asks a held-out prompt" if has_examples else ""
-    said = f"{who[0].upper()}{who[1:]} {verb} {chat if chats else text}"
+    said = f"{who[0].upper()}{who[1:]} {verb} {manner}"
     return f"{said}\n/help lists commands{example}, Ctrl-D ends.\n"
 
 
@@ -126,20 +131,20 @@ def next_line(prompt: str, asks: bool) -> str | None:
     """One line; None at the end of the input. Ctrl-C takes back what was typed."""
     while True:
         try:
-            if asks:
-                return input(prompt)
-            line = sys.stdin.readline()
+            line = input(prompt) + "\n" if asks else sys.stdin.readline()
+            line.encode()  # in some locales bytes that are no text come as surrogates
         except EOFError:
             return None
         except KeyboardInterrupt:
             show("\n(Ctrl-D or /quit ends)\n")
             continue
-        except UnicodeDecodeError:
+        except UnicodeError:
             raise ConfigError("The input is not UTF-8 text.") from None
         if not line:
             return None
         line = line.rstrip("\r\n")
-        show(f"{prompt}{printable(line, keep='')}\n")
+        if not asks:
+            show(f"{prompt}{printable(line, keep='')}\n")
         return line
 
 

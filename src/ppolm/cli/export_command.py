@@ -30,7 +30,7 @@ class ExportArguments:
     license: str | None = None
     """Licence for the card, such as apache-2.0. Default: that of the base's card, else it is called unknown."""
     base_name: str | None = None
-    """The base's name on the Hub, for the card, if the run has it as a folder."""
+    """The base's name on the Hub, for the card and an adapter's configuration, if the run has it as a folder."""
     push_to_hub: str | None = None
     """Upload the finished export as a new repository of this name, such as me/my-model. The Hub's own client finds your
     token (hf auth login, or HF_TOKEN); it is never written or printed."""

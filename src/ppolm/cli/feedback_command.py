@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import getpass
 import json
+import math
 import sys
 import time
 from collections import Counter
@@ -21,7 +22,8 @@ from ppolm.errors import ConfigError
 from ppolm.messages import brief, cut, printable
 
 if TYPE_CHECKING:
-    from ppolm.feedback.record import Record
+    from ppolm.feedback.judge import Score
+    from ppolm.feedback.record import Content, Record
     from ppolm.feedback.store import FeedbackStore
 
 STORE_POLL_SECONDS = 0.5
@@ -78,7 +80,10 @@ class LabelArguments(StoreArguments):
     """Judge, one task after the other, without seeing who answered or what others said."""
 
     annotator: str | None = None
-    """Your name. Default: the one you are logged in with."""
+    """Your name. Default: the one you are logged in with, or the name of the judge."""
+    judge: str | None = None
+    """Let this judge answer in the place of a person, in the forms of --reward: module:function, path/file.py:function,
+    http(s)://... or gold. The response with the higher score is preferred; equal scores are a tie."""
     study: str | None = None
     """Judge the items of this study. Default: what a run waits for, then all studies, then what else is queued."""
     run: str | None = None
@@ -195,17 +200,45 @@ def label(argv: list[str]) -> None:
     """Ask for a judgement of every waiting response."""
     arguments = parse(LabelArguments, "ppolm feedback label", argv)
     from ppolm.cli.feedback_tables import number_of
+    from ppolm.feedback.judge import judge_all
     from ppolm.feedback.label import Labeller
 
+    score = None if arguments.judge is None else judge_of(arguments.judge)
     store = open_store(arguments.store, arguments.follow)
     if store is None:
         return
-    annotator = arguments.annotator or login_name()
+    annotator = arguments.annotator or arguments.judge or login_name()
     labeller = Labeller(store, annotator, arguments.ask, arguments.follow, study=arguments.study, run=arguments.run)
     print(printable(f"Judging as {annotator} in {store.name}."))
-    saved = labeller.run()
+    saved = labeller.run() if score is None else judge_all(labeller.desk, score, arguments.follow)
     left = labeller.desk.progress().left
     print(f"{number_of(saved, 'judgement')} saved in {store.name}; {number_of(left, 'task')} left.")
+
+
+def judge_of(name: str) -> Score:
+    """The judge of this name: a number for each response, or an error that says which one has none."""
+    from ppolm.config import PPOConfig
+    from ppolm.data.prompts import as_prompts
+    from ppolm.errors import RewardError
+    from ppolm.rewards.build import build_reward
+    from ppolm.rewards.protocol import scores_or_errors
+
+    if name in ("human", "model"):
+        raise ConfigError(
+            f"{name!r} is no judge here. Expected module:function, path/file.py:function, http(s)://... or gold."
+        )
+    reward = build_reward(name, PPOConfig(), None)
+
+    def score(contents: Sequence[Content], responses: Sequence[str]) -> list[float]:
+        prompts = [prompt.content for prompt in as_prompts(contents)]
+        numbers = []
+        for found in scores_or_errors(reward, name, prompts, responses, {}):
+            if isinstance(found, RewardError):
+                raise found
+            numbers.append(found if isinstance(found, float) else math.fsum(found))
+        return numbers
+
+    return score
 
 
 def open_store(place: str, follow: bool) -> FeedbackStore | None:

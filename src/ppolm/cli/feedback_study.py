@@ -20,7 +20,13 @@ from ppolm.messages import printable
 if TYPE_CHECKING:
     from ppolm.feedback.study import Item, Study
 
-WAYS = {"policies": "--policies A B", "policy": "--policy A", "file": "--file FILE", "step_of": "--step-of RUN"}
+WAYS = {
+    "policies": "--policies A B",
+    "policy": "--policy A",
+    "model_name": "--model-name MODEL",
+    "file": "--file FILE",
+    "step_of": "--step-of RUN",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +41,14 @@ class StudyArguments(SamplingArguments):
     """Two policies on the same prompts: run folders (their best), checkpoint folders, or reference."""
     policy: str | None = None
     """One policy, sampled several times."""
+    model_name: Annotated[str | None, tyro.conf.arg(aliases=["--model"])] = None
+    """A model that no run has trained yet, sampled several times."""
+    adapter: str | None = None
+    """With --model-name: PEFT adapter folder of its SFT."""
+    max_new_tokens: int | None = None
+    """With --model-name: longest response. Default: 64."""
     samples: int | None = None
-    """With --policy: answers per prompt. Default: 2, or 1 with --ask score or thumb."""
+    """With --policy or --model-name: answers per prompt. Default: 2, or 1 with --ask score or thumb."""
     file: str | None = None
     """Rows with a prompt and two answers (first and second, or chosen and rejected), or one (completion)."""
     step_of: str | None = None
@@ -117,9 +129,12 @@ def refuse_idle(arguments: StudyArguments) -> None:
     named = [flag for name, flag in WAYS.items() if getattr(arguments, name) is not None]
     if len(named) != 1:
         raise ConfigError(f"Say what is to be judged, in one way: {', '.join(WAYS.values())}.")
-    samples = arguments.policies is not None or arguments.policy is not None
+    sampled_twice = arguments.policy is not None or arguments.model_name is not None
+    samples = arguments.policies is not None or sampled_twice
     idle = {
-        "--samples": arguments.samples is not None and arguments.policy is None,
+        "--samples": arguments.samples is not None and not sampled_twice,
+        "--adapter": arguments.adapter is not None and arguments.model_name is None,
+        "--max-new-tokens": arguments.max_new_tokens is not None and arguments.model_name is None,
         "--prompts": arguments.prompts is not None and not samples,
         "--step": arguments.step is not None and arguments.step_of is None,
         "--axes": bool(arguments.axes) and arguments.ask == "thumb",
@@ -161,10 +176,13 @@ def sampled_items(arguments: StudyArguments, argv: list[str]) -> tuple[list[Item
     from ppolm.data.load_rows import load_prompts
     from ppolm.runs.prompt_schedule import different_prompts
     from ppolm.studies.from_policies import PROMPTS_AT_ONCE, fair_prompts, from_policies, from_policy, some_of
-    from ppolm.studies.policy import find_policies
+    from ppolm.studies.policy import find_policies, model_policy
 
-    names = arguments.policies or (str(arguments.policy),)
-    policies = find_policies(names, argv, arguments.given())
+    if arguments.model_name is not None:
+        length = arguments.max_new_tokens or 64
+        policies = [model_policy(arguments.model_name, arguments.adapter, arguments.given(), length)]
+    else:
+        policies = find_policies(arguments.policies or (str(arguments.policy),), argv, arguments.given())
     given = None if arguments.prompts is None else different_prompts(load_prompts(arguments.prompts))
     prompts, unfair = fair_prompts(policies, given)
     if unfair:

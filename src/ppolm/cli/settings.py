@@ -125,8 +125,8 @@ def parse_train(argv: Sequence[str]) -> TrainArguments:
         settings = train_recipe(given) if by_recipe else PPOConfig.from_dict(preset)
     default = grouped(TrainFlags(given.config, given.resume, given.preset), settings, TrainFlags.__doc__)
     flags = parse(type(default), "ppolm train", argv, default)
-    stored = given.config is None and (given.resume is not None or given.start_from is not None)
-    settings = put_together(PPOConfig, flags, settings if stored or given.resume is not None else None)
+    stored = given.resume is not None or (given.start_from is not None and given.config is None)
+    settings = put_together(PPOConfig, flags, settings if stored else None)
     note = recipe_note(given, settings) if by_recipe and given.own_prompts else ""
     if note:
         print(note, file=sys.stderr)

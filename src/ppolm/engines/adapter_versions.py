@@ -113,6 +113,9 @@ class AdapterVersions:
         name = f"policy-{self._count + 1:06d}-{self._letters}"
         try:
             self.adapter.save(self.path(name))
+            for file in self.path(name).iterdir():  # safetensors gives its files to their owner alone
+                file.chmod(0o644)
+            self.path(name).chmod(0o755)
         except OSError as error:
             raise EngineError(f"The adapter cannot be written to {self.path(name)}: {reason(error)}.") from error
         self._digest, self._count = digest, self._count + 1

@@ -15,13 +15,12 @@ from ppolm.config import PPOConfig, SFTConfig
 from ppolm.config.secrets import is_url
 from ppolm.export.loading_code import loading_code
 from ppolm.export.source import Source
+from ppolm.names import EMBEDDED
 from ppolm.runs.report_text import NAME, SENTENCE, setting_text, visible
 from ppolm.runs.run_facts import RunFacts, read_facts
 from ppolm.runs.run_figures import final_figures
-from ppolm.runs.run_status import read_object
 from ppolm.runs.run_warnings import warnings_of
 
-ANCESTORS = "start/start.json"
 """In a run that was started from another one: which, and which came before that."""
 PPO_SETTINGS = (
     *("learning_rate", "batch_size", "minibatch_size", "ppo_epochs", "kl_coef", "kl_estimator", "kl_placement"),
@@ -109,18 +108,18 @@ def _run(source: Source, config: PPOConfig) -> Iterator[str]:
     yield from _made(
         {
             "prompts": _places([config.prompts] if config.prompts else []) or "given in Python",
+            "held-out prompts": _places([config.eval_prompts] if config.eval_prompts else []),
             "reward": _rewards(config),
             "judge (measured, never trained on)": _places([config.judge] if config.judge else []) or "none",
             "reference": _reference(config),
             "PPO steps": f"{step if isinstance(step, int) else 'unknown'} of {facts.glance.total_steps or 'unknown'}",
-            "came from": _ancestors(read_object(source.folder / ANCESTORS)),
+            "came from": facts.came_from,
         }
     )
     yield from _settings({**config.to_dict()}, PPO_SETTINGS)
 
 
 def _reference(config: PPOConfig) -> str:
-    """What the KL was measured against."""
     if config.start_from is not None and config.start_reference == "policy":
         return "the policy that it started from"
     return "the base" if config.sft_adapter is None else f"the SFT adapter {_place(config.sft_adapter)}"
@@ -182,20 +181,18 @@ def _settings(settings: Mapping[str, Any], names: Sequence[str]) -> Iterator[str
 
 
 def _rewards(config: PPOConfig) -> str:
-    models = _places(config.reward_model)
-    named = [f"reward model {models}".strip() if name == "model" else _place(name) for name in config.reward]
+    named = [_reward_model(config) if name == "model" else _place(name) for name in config.reward]
     if len(named) == 1:
         return named[0]
     weights = config.reward_weights or [1.0] * len(named)
     return ", ".join(f"{weight:g} x {name}" for name, weight in zip(named, weights, strict=True))
 
 
-def _ancestors(found: Mapping[str, Any]) -> str:
-    """The runs that it came from, the nearest first."""
-    rows = found.get("ancestors")
-    named = [row for row in rows if isinstance(row, dict) and "path" in row] if isinstance(rows, list) else []
-    steps = (f" (step {row['step']})" if isinstance(row.get("step"), int) else "" for row in named)
-    return ", before that ".join(f"{_place(str(row['path']))}{step}" for row, step in zip(named, steps, strict=True))
+def _reward_model(config: PPOConfig) -> str:
+    own = config.model_name == EMBEDDED and not config.reward_model  # the embedded model has one of its own
+    if own or config.reward_model == (EMBEDDED,):
+        return "the embedded reward model"
+    return f"reward model {_places(config.reward_model)}".strip()
 
 
 def _places(names: Iterable[str]) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from ppolm.base_setup.adapter_forms import read_adapter_config
 from ppolm.base_setup.device import DTYPES
 from ppolm.base_setup.load_model import blaming, load_causal_config
 from ppolm.errors import ConfigError
@@ -21,6 +22,7 @@ from ppolm.export.licence import is_licence, licence_of
 from ppolm.export.merge import Merged, merge, refuse_packed, save_merged
 from ppolm.export.source import Source
 from ppolm.messages import brief
+from ppolm.names import EMBEDDED
 from ppolm.storage.atomic import explained, write_into
 from ppolm.storage.output_folder import claim_result
 
@@ -81,14 +83,14 @@ def check(source: Source, plan: Plan) -> Plan:
     if wishes.licence is not None and not is_licence(wishes.licence):
         raise ConfigError(f"license is {brief(wishes.licence)}, expected a name of the Hub such as apache-2.0 or mit.")
     if wishes.hub_name is not None:
-        check_name(wishes.hub_name)
+        check_name(wishes.hub_name, "push_to_hub")
         if plan.form == "adapter" and source.base_is_local and wishes.base_name is None:
             raise ConfigError(
                 "The adapter names its base as a folder of this machine, which means nothing to others. Give "
                 "--base-name with the base's name on the Hub."
             )
     if wishes.base_name is not None:
-        check_name(wishes.base_name)
+        check_name(wishes.base_name, "base_name")
     if plan.form == "gguf":
         check_gguf()
     if plan.form != "adapter":
@@ -141,6 +143,25 @@ def notes_on(source: Source, plan: Plan) -> Iterator[str]:
         yield (
             f"It was trained on a base in {source.config.base_bits} bits, and is merged into the base as it is stored: "
             "its numbers are near those of the training, not the same."
+        )
+    if plan.form == "adapter" and plan.wishes.base_name is None:
+        yield from notes_on_base(source)
+
+
+def notes_on_base(source: Source) -> Iterator[str]:
+    """If an adapter names its base as nobody else does: where that works, and what to do."""
+    assert source.adapter is not None
+    base = read_adapter_config(source.adapter).base_model_name_or_path or ""
+    change = "To name it as it is called on the Hub, export with --base-name."
+    if Path(base).is_absolute():
+        yield (
+            "adapter_config.json names the base by a path of the machine where it was trained. PEFT finds the base "
+            f"there and nowhere else, and everybody who gets the file sees the path. {change}"
+        )
+    elif base == EMBEDDED:
+        yield (
+            f"adapter_config.json calls the base {EMBEDDED!r}, a name that only ppolm knows: load the base first, as "
+            f"the code of the card does. {change}"
         )
 
 

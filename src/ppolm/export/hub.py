@@ -20,14 +20,12 @@ REFUSED = {
 """What statuses of the Hub mean, and what to do."""
 
 
-def check_name(name: str) -> None:
+def check_name(name: str, setting: str) -> None:
     """Raise for a name that the Hub would not accept; to be called before the export."""
     try:
         validate_repo_id(name)
     except HFValidationError as error:
-        raise ConfigError(
-            f"push_to_hub is {brief(name)}, expected a name such as me/my-model: {reason(error)}"
-        ) from None
+        raise ConfigError(f"{setting} is {brief(name)}, expected a name such as me/my-model. {reason(error)}") from None
 
 
 def push(folder: Path, name: str, private: bool) -> str:

@@ -16,9 +16,9 @@ from ppolm.storage.atomic import verify_named_files
 from ppolm.storage.claim import refuse_claimed
 from ppolm.storage.code_consent import ask_consent
 from ppolm.storage.output_folder import DONE, SETTINGS
-from ppolm.storage.stored_run import find_best, find_checkpoint, read_run_config, run_of
+from ppolm.storage.stored_run import find_best, find_checkpoint, read_run_config, run_above, run_of, run_of_best
 
-WRITTEN = "Wait until it ends, or stop it; then export it."
+WRITTEN = "Wait until it ends, or stop it; then try again."
 
 
 @dataclass(frozen=True)
@@ -59,24 +59,38 @@ class Source:
         return Path(self.config.model_name).name if self.base_is_local else self.config.model_name
 
 
-def find_source(path: Path, argv: Sequence[str] = ()) -> Source:
+def find_source(path: Path, argv: Sequence[str] = (), command: str = "export") -> Source:
     """What is at a path, verified; raises for anything that cannot be exported now.
 
-    ``argv`` are the flags that were typed: whoever names code there agrees to it.
+    ``argv`` are the flags that were typed after ``command``: whoever names code there agrees to it.
     """
     if (path / DONE).is_file() or any((path / name).is_file() for name in SETTINGS.values()):
-        return _supervised(path, argv)
+        return _supervised(path, argv, command)
+    path = run_of_best(path)
     run = run_of(path)
+    _refuse_models(run)
     config = read_run_config(run)
     refuse_claimed(run, WRITTEN)
-    ask_consent(run, config, argv, "export", rewards=False)
+    ask_consent(run, config, argv, command, rewards=False)
     if run != path:
-        return Source(run, config, find_checkpoint(path)[1] / "policy", {"step": _step(path)})
+        return Source(run, config, find_checkpoint(path, resumes=False)[1] / "policy", {"step": _step(path)})
     best = find_best(run)
     return Source(run, config, best, _read(best / "best.json"))
 
 
-def _supervised(path: Path, argv: Sequence[str]) -> Source:
+def _refuse_models(path: Path) -> None:
+    """Raise for what other programs load already: a bare model, a finished export, an adapter from elsewhere."""
+    kinds = {"config.json": "a model", "adapter_config.json": "an adapter"}
+    kind = next((kind for name, kind in kinds.items() if (path / name).is_file()), None)
+    kind = "a model" if str(path) == EMBEDDED and not path.exists() else kind
+    if kind is not None and not (path / "config.yaml").is_file() and not run_above(path):
+        raise ConfigError(
+            f"{path} is {kind}, not a run: other programs load it as it is, so there is nothing to export. Give a run "
+            "of ppolm train, one of its checkpoints, or the folder of ppolm sft."
+        )
+
+
+def _supervised(path: Path, argv: Sequence[str], command: str) -> Source:
     """The result of ``ppolm sft``, whole; a reward model has no text to give."""
     refuse_claimed(path, WRITTEN)
     if not (path / DONE).is_file():
@@ -93,7 +107,7 @@ def _supervised(path: Path, argv: Sequence[str]) -> Source:
         config = SFTConfig.from_dict(settings)
     except PpolmError as error:
         raise RunFolderError(f"{path / DONE} cannot be used: {error}") from error
-    ask_consent(path, config, argv, "export", rewards=False)
+    ask_consent(path, config, argv, command, rewards=False)
     return Source(path, config, path if config.train == "adapter" else None, about)
 
 

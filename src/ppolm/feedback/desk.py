@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -17,7 +17,7 @@ from ppolm.feedback.store import FeedbackStore
 from ppolm.feedback.study import Ask, Study, find_study, read_studies
 from ppolm.feedback.study_questions import StudyQuestions
 from ppolm.feedback.tables import judgements, skips
-from ppolm.feedback.task import Answer, Question, Task, answered, judgement_id, key_of, matching, task_of
+from ppolm.feedback.task import Answer, Question, Task, answered, judgement_id, key_of, matching, task_id, task_of
 from ppolm.feedback.transactions import transact
 from ppolm.messages import brief
 
@@ -112,6 +112,12 @@ class Desk:
             raise FeedbackError("This task was answered before, with another answer. Undo that one first.") from None
         return record
 
+    def commit_all(self, answers: Mapping[str, Answer | str | float]) -> None:
+        """Store the answers to several tasks, by their ids, in one transaction: all or none."""
+        said = [answer if isinstance(answer, Answer) else Answer(answer) for answer in answers.values()]
+        questions = self._questions(list(answers))
+        self.store.add([answered(question, self.annotator, one) for question, one in zip(questions, said, strict=True)])
+
     def skip(self, task_id: str) -> None:
         """Do not ask this annotator again; others are still asked."""
         question = self._question(task_id)
@@ -184,16 +190,22 @@ class Desk:
 
     def _question(self, id_: str) -> Question:
         """What a task asks; raises if there is no such task for this annotator here."""
+        return self._questions([id_])[0]
+
+    def _questions(self, ids: list[str]) -> list[Question]:
+        """What tasks ask, in their order; raises if one of them is not there for this annotator."""
 
         def work(connection: Connection) -> list[Question]:
-            return self._find(connection, [id_], self._studies(connection))
+            return self._find(connection, ids, self._studies(connection))
 
         found = transact(self.store.engine, work)
-        if not found:
+        if len(found) < len(ids):
+            known = {task_id(question, self.annotator) for question in found}
+            absent = next(id_ for id_ in ids if id_ not in known)
             raise FeedbackError(
-                f"There is no task {brief(id_)} here for {brief(self.annotator)}. Ask for the next one."
+                f"There is no task {brief(absent)} here for {brief(self.annotator)}. Ask for the next one."
             )
-        return found[0]
+        return found
 
     def _find(self, connection: Connection, ids: list[str], studies: list[Study]) -> list[Question]:
         """What these tasks ask, as far as they are tasks for this annotator here."""

@@ -44,6 +44,7 @@ class EvaluationDone:
     status: str
     """What it found: improving, converged, collapsed, over-optimised, ..."""
     reasons: Sequence[str]
+    """Why it says so, in sentences."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,9 @@ class RunDone:
     why: str = ""
     """The error, or the reason that a callback gave."""
     verdict: str = ""
+    """improved, unchanged, ...; empty if the run ended before there was one."""
     reasons: Sequence[str] = field(default=())
+    """The reasons for the verdict."""
 
 
 class Callback(Stateless):

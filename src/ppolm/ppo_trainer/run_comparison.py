@@ -112,5 +112,5 @@ def policy_folders(run: Path, which: str) -> tuple[Path, Path, Path]:
     if which == "best":
         best = find_best(run)
         return best, best / "value", best / "best.json"
-    checkpoint = find_checkpoint(run if which == "last" else Path(which))[1]
+    checkpoint = find_checkpoint(run if which == "last" else Path(which), resumes=False)[1]
     return checkpoint / "policy", checkpoint / "value", checkpoint / "state.json"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ppolm.config import PPOConfig
+from ppolm.errors import RunFolderError
 from ppolm.runs.held_out_samples import HeldOutSamples
 from ppolm.runs.metrics_tail import MetricsTail, Row, parse_row
 from ppolm.runs.report_text import NAME, RESPONSE, SENTENCE, content_text, visible
@@ -15,6 +16,8 @@ from ppolm.runs.run_figures import differing_settings, final_figures, gains
 from ppolm.runs.run_overview import METRICS, RunOverview, number, outcome, overview, read_settings
 from ppolm.runs.run_status import RunStatus, read_status, utc_time
 from ppolm.runs.run_warnings import ALARMS
+from ppolm.storage.starting_point import noted_ancestors
+from ppolm.storage.stored_run import run_of
 
 COUNTED = {
     "skipped_updates": "updates were skipped: their loss or gradient was not finite",
@@ -37,6 +40,8 @@ class RunFacts:
     samples: list[dict[str, Any]]
     changes: Sequence[Row]
     """Settings that callbacks have changed, in order."""
+    came_from: str
+    """The runs that this one came from, the nearest first; empty if it started from its reference."""
 
     @property
     def figures(self) -> list[dict[str, Any]]:
@@ -118,7 +123,19 @@ def read_facts(name: str, path: Path) -> RunFacts:
             path, glance.best_step, broken=any(row.get("status") in ALARMS for row in tail.rows("eval")[-1:])
         ),
         changes=read_changes(path),
+        came_from=came_from(path),
     )
+
+
+def came_from(run: Path) -> str:
+    """The runs that a run came from, in words: never their paths, which mean nothing to others."""
+    try:
+        found = noted_ancestors(run)
+    except RunFolderError:
+        return ""
+    steps = ("" if one.step is None else f" (step {one.step})" for one in found)
+    names = (visible(run_of(Path(one.path)).name, NAME, keep="") for one in found)
+    return ", before that ".join(map("".join, zip(names, steps, strict=True)))
 
 
 def read_changes(run: Path) -> list[Row]:

@@ -43,6 +43,8 @@ def summary(results: TrainingResults, facts: RunFacts, pictures: Sequence[str]) 
         yield from (f"> **Warning.** {warning}", "")
     yield from (f"**Verdict: {results.verdict}** ({'; '.join(results.reasons)})", "")
     yield from (f"{results.steps} PPO steps, {results.ending}{_took(facts)}.", "")
+    if facts.came_from:
+        yield from (f"Started from the policy of {facts.came_from.replace('_', chr(92) + '_')}.", "")
     yield from _figures(results, facts)
     yield from (line for picture in pictures for line in (picture, ""))
     yield from _samples(facts)

@@ -54,6 +54,8 @@ def _fill(temporary: Path, fill: Callable[[Path], None]) -> None:
         fill(temporary)
         files = {name: describe(temporary / name) for name in sorted(_files(temporary))}
         (temporary / MANIFEST).write_bytes(_manifest(files))
+        for name in files:  # safetensors gives its files to their owner alone: who may read one may read all
+            shutil.copymode(temporary / MANIFEST, temporary / name)
         for file in temporary.rglob("*"):
             sync(file)
         sync(temporary)

@@ -14,11 +14,12 @@ from ppolm.config import RewardConfig, SFTConfig, SupervisedConfig
 from ppolm.config.paths import did_you_mean
 from ppolm.errors import ConfigError, RunFolderError
 from ppolm.ranks import Ranks
-from ppolm.storage.atomic import explained, tidy, write_file
+from ppolm.storage.atomic import MANIFEST, explained, tidy, write_file
 from ppolm.storage.claim import Claim, claim_together, refuse_claimed
 from ppolm.storage.code_consent import SEAL_FILE, seal
 from ppolm.storage.refuse_changes import refuse_changes
 from ppolm.storage.stop_signals import Stopped
+from ppolm.storage.stored_run import run_of, run_of_best
 
 SETTINGS: dict[type[SupervisedConfig], str] = {SFTConfig: "sft-settings.yaml", RewardConfig: "reward-settings.yaml"}
 """File with the settings of an unfinished training, by type of configuration."""
@@ -142,8 +143,20 @@ def claim_result(folder: Path) -> Claim:
     return claim
 
 
+def refuse_sealed(folder: Path) -> None:
+    """Raise for a folder inside a checkpoint or a best policy, whose manifest names exactly the files that exist."""
+    for above in folder.resolve().parents:
+        run = run_of(run_of_best(above))
+        if run != above and (above / MANIFEST).is_file() and (run / "config.yaml").is_file():
+            raise ConfigError(
+                f"{folder} lies in {above}, a part of the run {run.name} that would look damaged with more files in "
+                "it. Give --output with a folder elsewhere."
+            )
+
+
 def refuse_results(folder: Path, beginnings: Collection[str] = ()) -> None:
     """Raise if the folder of a new result contains anything but ``beginnings``: files of a training without results."""
+    refuse_sealed(folder)
     if not folder.exists():
         return
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else {"a file"}

@@ -92,7 +92,7 @@ def _read(start: Path) -> PPOConfig:
     else:
         refuse_claimed(run, "Wait until it ends, or stop it; then start from it.")
         if run != start:
-            find_checkpoint(start)
+            find_checkpoint(start, resumes=False)
         elif find_best(run) != run / "best":
             raise RunFolderError(f"{run}/best was being replaced when the run was killed. Resume it first.")
     return stored
@@ -129,7 +129,7 @@ def fill_start(folder: Path, start_from: str) -> None:
 def ancestors_of(start_from: str) -> list[Ancestor]:
     """The runs that a start comes from, the nearest first."""
     start = Path(start_from)
-    before = _noted(run_of(start) / START)
+    before = noted_ancestors(run_of(start))
     if start.name == START:
         return before
     policy = policy_of(start)
@@ -145,7 +145,9 @@ def _record(start: Path) -> Path:
     return start if start.name == START else run_of(start)
 
 
-def _noted(folder: Path) -> list[Ancestor]:
+def noted_ancestors(run: Path) -> list[Ancestor]:
+    """The runs that a run came from, the nearest first; none if it started from its reference."""
+    folder = run / START
     try:
         rows = json.loads((folder / NOTE).read_text(encoding="utf-8"))["ancestors"]
         return [Ancestor(**row) for row in rows]
@@ -171,7 +173,7 @@ def resumed_start(config: PPOConfig, run: Path) -> PPOConfig:
     own = Path(absolute(str(run / START)))
     if config.start_from is None or not own.is_dir():
         return config
-    given, (nearest, *_) = Path(absolute(config.start_from)), [*_noted(own), None]
+    given, (nearest, *_) = Path(absolute(config.start_from)), [*noted_ancestors(run), None]
     if given == own or nearest is None or str(given) != nearest.path:
         return config  # another start is a changed setting, which is refused as all others are
     if not (weights := policy_of(given) / WEIGHTS).is_file() or describe(weights)[1] != nearest.digest:

@@ -23,12 +23,24 @@ def run_of(path: Path) -> Path:
     return path.parent.parent if path.parent.name == "checkpoints" else path
 
 
+def run_of_best(path: Path) -> Path:
+    """The run folder, given the folder of its best policy; any other path unchanged."""
+    is_part = path.name == "best" and (path.parent / "config.yaml").is_file() and not (path / "config.yaml").exists()
+    return path.parent if is_part else path
+
+
+def run_above(path: Path) -> str:
+    """A sentence that names the run which a path is a part of; empty if there is none."""
+    above = next((folder for folder in [*path.parents][:2] if (folder / "config.yaml").is_file()), None)
+    return "" if above is None else f" It is a part of the run {above}: give that."
+
+
 def read_run_config(path: Path) -> PPOConfig:
     """The configuration a run was started with."""
     if not (path / "config.yaml").is_file():
         raise RunFolderError(
             f"{path} is not a run folder: it has no config.yaml."
-            f"{did_you_mean(path) or ' Give a folder that ppolm train wrote.'}"
+            f"{did_you_mean(path) or run_above(path) or ' Give a folder that ppolm train wrote.'}"
         )
     try:
         return PPOConfig.from_stored(found_start(read_yaml(path / "config.yaml"), path))
@@ -47,8 +59,11 @@ def found_start(values: Mapping[str, Any], run: Path) -> dict[str, Any]:
     return {**values, "start_from": absolute(str(run / START))} if own else dict(values)
 
 
-def find_checkpoint(path: Path) -> tuple[Path, Path]:
-    """Run folder and verified checkpoint, given either; of a run, the newest checkpoint."""
+def find_checkpoint(path: Path, resumes: bool = True) -> tuple[Path, Path]:
+    """Run folder and verified checkpoint, given either; of a run, the newest checkpoint.
+
+    ``resumes``: whether the run is to go on; else the checkpoint's policy is to be used.
+    """
     run, checkpoint = run_of(path), path
     if run == path:
         read_run_config(path)
@@ -62,8 +77,11 @@ def find_checkpoint(path: Path) -> tuple[Path, Path]:
         verify_folder(checkpoint)
     except RunFolderError as error:
         others = [other for other in sorted(checkpoint.parent.glob("step-*")) if other != checkpoint]
-        earlier = f"Resume from an earlier one: --resume {others[-1]}" if others else ""
-        hint = earlier or "Start a new run with another run_name."
+        if resumes:
+            earlier = f"Resume from an earlier one: --resume {others[-1]}" if others else ""
+            hint = earlier or "Start a new run with another run_name."
+        else:
+            hint = f"Give another one: {others[-1]}" if others else f"Copy it again, or give the run: {run}"
         raise RunFolderError(f"Checkpoint {error} {hint}") from None
     return run, checkpoint
 
@@ -73,8 +91,14 @@ def find_best(run: Path) -> Path:
     read_run_config(run)
     best = standing_folder(run / "best")
     if not best.is_dir():
-        raise RunFolderError(f"Run {run} has no best/ yet: it was stopped before its first evaluation.")
-    verify_folder(best)
+        raise RunFolderError(
+            f"Run {run} has no best/ yet: it was stopped before its first evaluation. Resume it first: ppolm train "
+            f"--resume {run}"
+        )
+    try:
+        verify_folder(best)
+    except RunFolderError as error:
+        raise RunFolderError(f"{error} Copy the run again, or take one of its checkpoints.") from None
     return best
 
 

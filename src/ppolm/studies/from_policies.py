@@ -85,8 +85,11 @@ def fair_prompts(policies: Sequence[Policy], given: Sequence[Prompt] | None = No
     """
     if given is not None:
         return list(given), 0
-    held_out = read_held_out(policies[0].run)
-    seen = {key for policy in policies for key in read_trained_on(policy.run)}
+    runs = [policy.run for policy in policies if policy.run is not None]
+    if not runs:
+        raise ConfigError("A model that no run has trained holds out no prompts. Give --prompts.")
+    held_out = read_held_out(runs[0])
+    seen = {key for run in runs for key in read_trained_on(run)}
     fair = [prompt for prompt in held_out if prompt.key not in seen]
     if not fair:
         why = "was trained on all of those of the first" if held_out else "held out no prompts"

@@ -13,7 +13,7 @@ from ppolm.config import PPOConfig
 from ppolm.errors import ConfigError
 from ppolm.feedback.record import Source
 from ppolm.storage.code_consent import ask_consent
-from ppolm.storage.stored_run import find_best, find_checkpoint, read_run_config, run_of
+from ppolm.storage.stored_run import find_best, find_checkpoint, read_run_config, run_of, run_of_best
 
 REFERENCE = "reference"
 
@@ -24,7 +24,8 @@ class Policy:
 
     label: str
     """As win rates name it: runs/a/best, runs/a/checkpoints/step-000010, reference."""
-    run: Path
+    run: Path | None
+    """None: a model that no run has trained."""
     config: PPOConfig
     adapter: Path | None
     """Its adapter; None: the reference of the run, which is the SFT adapter or the bare base."""
@@ -33,7 +34,8 @@ class Policy:
     @property
     def source(self) -> Source:
         """Where its responses come from."""
-        return Source(run=self.run.resolve().name, step=self.step, policy=self.label)
+        run = None if self.run is None else self.run.resolve().name
+        return Source(run=run, step=self.step, policy=self.label)
 
 
 def find_policies(
@@ -54,16 +56,25 @@ def find_policies(
     return found
 
 
+def model_policy(
+    model: str, adapter: str | None = None, machine: Mapping[str, Any] = MappingProxyType({}), max_new_tokens: int = 64
+) -> Policy:
+    """A model that no run has trained yet, with the adapter of its SFT if there is one."""
+    # A server that takes the adapters of a run takes a new one of rank 1, which has no effect either.
+    config = PPOConfig(model_name=model, max_new_tokens=max_new_tokens, lora_r=1).overridden(**machine)
+    return Policy(adapter or model, None, config, None if adapter is None else Path(adapter), 0)
+
+
 def _find(name: str, reference: bool, flags: Sequence[str], machine: Mapping[str, Any]) -> Policy:
     path = Path(name)
-    run = path.parent if path.name == "best" and not (path / "config.yaml").exists() else run_of(path)
+    run = run_of(run_of_best(path))
     stored = read_run_config(run)
     ask_consent(run, stored, flags, "feedback study NAME --policy", rewards=False)
     config = stored.overridden(**machine)
     if reference:
         return Policy(REFERENCE, run, config, None, 0)
     if path.parent.name == "checkpoints":
-        checkpoint = find_checkpoint(path)[1]
+        checkpoint = find_checkpoint(path, resumes=False)[1]
         step = checkpoint.name.rpartition("-")[2]
         return Policy(str(path), run, config, checkpoint / "policy", int(step) if step.isdigit() else None)
     return Policy(str(run / "best"), run, config, find_best(run), _step_of(run / "best"))
