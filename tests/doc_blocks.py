@@ -75,7 +75,8 @@ NOT_RUN = {
         "ppolm ",
     ): "minutes at the size whose figures are shown: tests/cli/test_reward_command.py",
     ("docs/studio.md", "ppolm studio"): "serves until it is stopped: tests/cli/test_studio_command.py",
-    ("docs/tutorial.md", "ppolm feedback label"): "asks a person: tests/cli/test_feedback_label.py",
+    ("docs/tutorial.md", "ppolm chat"): "talks to a person: tests/whole/test_exporting_pages.py",
+    ("docs/tutorial.md", "ppolm feedback label --study taste"): "asks a person: tests/cli/test_feedback_label.py",
     (
         "docs/tutorial.md",
         "from transformers import",

@@ -26,6 +26,8 @@ SIZES = {
     "eval": [],
 }
 """Flags that replace those of a page: the size of what is computed."""
+SHAPE = {"--lora-r", "--trainable-layers"}
+"""Those of them that only a new adapter takes."""
 ROWS = {"embedded": "embedded:validation"}
 """Data that is replaced by a smaller part of it."""
 REWARD_FILES = ("my_rewards.py", "your_rewards.py")
@@ -69,6 +71,8 @@ def small(words: list[str]) -> list[str]:
     if command not in SIZES or "--help" in rest or "--resume" in rest or "--estimate" in rest:
         return words
     sizes = SIZES[command]
+    if "--sft-adapter" in rest or "--start-from" in rest:  # an adapter that is there keeps its shape
+        sizes = [word for at, word in enumerate(sizes) if not {word, *sizes[at - 1 : at]} & SHAPE]
     for flag in (word for word in sizes if word.startswith("--")):
         if flag in rest:
             at = end = rest.index(flag)
