@@ -23,6 +23,7 @@ from ppolm.errors import RunFolderError
 from ppolm.ppo_trainer import PPOTrainer
 from ppolm.storage.atomic import recover_folder, standing_folder, tidy, verify_folder, write_folder
 from ppolm.storage.metrics_log import append_line, read_metrics
+from ppolm.storage.stored_run import read_run_config
 from ppolm.token_attribution.sa_pairs_io import from_parquet
 from tests.closeness import near
 from tests.conftest import PROMPTS, spread
@@ -53,6 +54,12 @@ def test_weights_may_be_read_by_whoever_may_read_the_rest(tmp_path: Path) -> Non
     write_folder(tmp_path / "best", fill)
     modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "best").iterdir()}
     assert modes["weights.safetensors"] == modes["manifest.json"]
+
+
+def test_a_run_whose_settings_are_gone_is_not_taken_for_one_with_the_defaults(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("")
+    with pytest.raises(RunFolderError, match=r"config.yaml cannot be used: it is empty. Copy the run again."):
+        read_run_config(tmp_path)
 
 
 def test_a_writer_that_fails_leaves_the_old_folder_alone(tmp_path: Path) -> None:

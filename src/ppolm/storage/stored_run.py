@@ -43,7 +43,10 @@ def read_run_config(path: Path) -> PPOConfig:
             f"{did_you_mean(path) or run_above(path) or ' Give a folder that ppolm train wrote.'}"
         )
     try:
-        return PPOConfig.from_stored(found_start(read_yaml(path / "config.yaml"), path))
+        values = read_yaml(path / "config.yaml")
+        if not values:  # every run writes all its settings: defaults would be those of another model
+            raise ConfigError("it is empty. Copy the run again.")
+        return PPOConfig.from_stored(found_start(values, path))
     except ConfigError as error:
         raise RunFolderError(f"{path}/config.yaml cannot be used: {error}") from error
 
