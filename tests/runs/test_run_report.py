@@ -18,7 +18,7 @@ from ppolm.runs.run_facts import before_and_after
 from ppolm.runs.run_plots import SMOOTHED_FROM, draw_held_out, draw_training, smoothed
 from ppolm.runs.run_report import write_report
 from ppolm.runs.run_status import RunStatus
-from ppolm.runs.run_warnings import ALARMS, warnings_of
+from ppolm.runs.run_warnings import warnings_of
 from ppolm.storage.metrics_log import read_metrics
 from tests.made_runs import HOSTILE, make_run, training_row
 
@@ -90,7 +90,7 @@ def test_a_model_that_never_ends_is_to_learn_it_and_a_penalty_that_is_set_is_not
         assert words in said
 
 
-@pytest.mark.parametrize("status", ALARMS)
+@pytest.mark.parametrize("status", ["collapsed", "over-optimised", "suspect"])
 def test_a_run_that_ended_badly_says_what_to_turn(status: str) -> None:
     ends = [{"step": 0, "status": "baseline"}, {"step": 20, "status": status}]
     settings = {**SETTINGS, "kl_coef": 0.0}

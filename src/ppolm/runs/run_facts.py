@@ -15,7 +15,7 @@ from ppolm.runs.report_text import NAME, RESPONSE, SENTENCE, content_text, visib
 from ppolm.runs.run_figures import differing_settings, final_figures, gains
 from ppolm.runs.run_overview import METRICS, RunOverview, number, outcome, overview, read_settings
 from ppolm.runs.run_status import RunStatus, read_status, utc_time
-from ppolm.runs.run_warnings import ALARMS
+from ppolm.runs.run_warnings import is_alarm
 from ppolm.storage.starting_point import noted_ancestors
 from ppolm.storage.stored_run import run_of
 
@@ -92,7 +92,7 @@ class RunFacts:
         """Every alarm of an evaluation with its reasons, and what was counted in training."""
         found = []
         for row in self.evaluations:
-            if row.get("status") in ALARMS:
+            if is_alarm(row):
                 reasons = row.get("reasons")
                 why = "; ".join(map(str, reasons)) if isinstance(reasons, list) else ""
                 found.append(f"step {row['step']:g}: {row['status']}{': ' if why else ''}{why}")
@@ -119,9 +119,7 @@ def read_facts(name: str, path: Path) -> RunFacts:
         settings=read_settings(path),
         train=tail.rows(),
         evaluations=tail.rows("eval"),
-        samples=before_and_after(
-            path, glance.best_step, broken=any(row.get("status") in ALARMS for row in tail.rows("eval")[-1:])
-        ),
+        samples=before_and_after(path, glance.best_step, broken=any(is_alarm(row) for row in tail.rows("eval")[-1:])),
         changes=read_changes(path),
         came_from=came_from(path),
     )

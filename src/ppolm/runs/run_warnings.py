@@ -9,8 +9,6 @@ from typing import Any
 from ppolm.runs.run_overview import number
 
 Row = Mapping[str, Any]
-ALARMS = ("collapsed", "over-optimised", "suspect")
-"""What an evaluation may find that is an alarm."""
 LATEST = 5
 """Training steps at the end of a run whose mean is judged: a single one is noise."""
 MOVED_AFTER = 10
@@ -34,6 +32,11 @@ def warnings_of(train: Sequence[Row], evaluations: Sequence[Row], settings: Mapp
     return [said for check in checks for said in check(train, evaluations, settings)]
 
 
+def is_alarm(evaluation: Row) -> bool:
+    """Whether an evaluation found that something is wrong."""
+    return evaluation.get("status") in ("collapsed", "over-optimised", "suspect")
+
+
 def latest(rows: Sequence[Row], name: str) -> float | None:
     """The mean of a metric over the last steps that have it."""
     values = [value for row in rows[-LATEST:] if (value := number(row.get(name))) is not None]
@@ -42,7 +45,7 @@ def latest(rows: Sequence[Row], name: str) -> float | None:
 
 def _broken(_train: Sequence[Row], evaluations: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[str]:
     """What to turn if the last evaluation is an alarm; the alarm itself is said elsewhere."""
-    if evaluations and evaluations[-1].get("status") in ALARMS:
+    if any(is_alarm(row) for row in evaluations[-1:]):
         rate, kl_coef = (settings.get(name, "unknown") for name in ("learning_rate", "kl_coef"))
         yield (
             f"At the end the texts were bad; read them below. Lower learning_rate (it is {rate}), or raise kl_coef (it "
