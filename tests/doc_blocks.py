@@ -75,6 +75,12 @@ NOT_RUN = {
         "ppolm ",
     ): "minutes at the size whose figures are shown: tests/cli/test_reward_command.py",
     ("docs/studio.md", "ppolm studio"): "serves until it is stopped: tests/cli/test_studio_command.py",
+    ("docs/tutorial.md", "ppolm chat"): "talks to a person: tests/whole/test_exporting_pages.py",
+    ("docs/tutorial.md", "ppolm feedback label --study taste"): "asks a person: tests/cli/test_feedback_label.py",
+    (
+        "docs/tutorial.md",
+        "from transformers import",
+    ): "loads what the commands before it have made: tests/export/test_export_command.py",
     ("docs/trust.md", "ppolm train"): "needs a reward server or people: tests/config/test_secrets.py",
 }
 """Commands, and other code, that no test runs as it stands. The flags of commands are checked all the same."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import shutil
 from collections.abc import Callable
@@ -21,9 +22,12 @@ SIZES = {
     "sft": shlex.split("--batch-size 64 --trainable-layers 1"),
     "reward": shlex.split("--batch-size 64 --trainable-layers 1"),
     "demo": shlex.split("--steps 1 --posts 4"),
+    "generate": shlex.split("--samples 1 --max-new-tokens 4"),
     "eval": [],
 }
 """Flags that replace those of a page: the size of what is computed."""
+SHAPE = {"--lora-r", "--trainable-layers"}
+"""Those of them that only a new adapter takes."""
 ROWS = {"embedded": "embedded:validation"}
 """Data that is replaced by a smaller part of it."""
 REWARD_FILES = ("my_rewards.py", "your_rewards.py")
@@ -40,6 +44,10 @@ def furnish(folder: Path, ppolm: Callable[[list[str]], int]) -> None:
         shutil.copy(ROOT / "examples" / "prompts.jsonl", folder / name)
     for name in REWARD_FILES:
         (folder / name).write_text(OWN_REWARD)
+    endings = (
+        {"prompt": f"There was a {word} who", "completion": " ran home."} for word in ("dog", "cat", "bird", "hat")
+    )
+    (folder / "endings.jsonl").write_text("".join(json.dumps(row) + "\n" for row in endings))
     (folder / ALIKE).write_text(REWARDS)
     run = "train --model-name path/to/model --prompts prompts.jsonl --reward my_rewards.py:score --run-name my-run"
     sizes = "--max-steps 10 --batch-size 4 --minibatch-size 4 --max-new-tokens 12 --eval-every 5 --log-to"
@@ -63,6 +71,8 @@ def small(words: list[str]) -> list[str]:
     if command not in SIZES or "--help" in rest or "--resume" in rest or "--estimate" in rest:
         return words
     sizes = SIZES[command]
+    if "--sft-adapter" in rest or "--start-from" in rest:  # an adapter that is there keeps its shape
+        sizes = [word for at, word in enumerate(sizes) if not {word, *sizes[at - 1 : at]} & SHAPE]
     for flag in (word for word in sizes if word.startswith("--")):
         if flag in rest:
             at = end = rest.index(flag)

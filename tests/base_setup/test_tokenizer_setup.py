@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, PreTrainedTokenizerFast
 
 from ppolm.base_setup import TokenizerSetup
@@ -70,3 +70,39 @@ def test_a_tokenizer_is_read_and_never_changed() -> None:
         pad = TokenizerSetup(given, vocab_size=EOS_ID + 1, eos_ids=[EOS_ID]).pad_id
         assert pad != EOS_ID
         assert (what_is_special(given), given.padding_side) == (before, side)
+
+
+def llama_tokenizer(metaspace: bool) -> PreTrainedTokenizerFast:
+    """Puts a space before every text, as tokenizers of Llama 2 do: by a normalizer, or by a pre-tokenizer."""
+    pieces = ["<s>", "</s>", "<unk>", "\n", "▁", "▁t", "▁two", *",.abcdefghijklmnopqrstuvwxyzT"]
+    merges = [("▁", "t"), ("▁t", "wo"), ("w", "o")]
+    backend = Tokenizer(
+        models.BPE(vocab={piece: i for i, piece in enumerate([*pieces, "wo"])}, merges=merges, unk_token="<unk>")
+    )
+    if metaspace:
+        backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+        backend.decoder = decoders.Metaspace(prepend_scheme="first")
+    else:
+        backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+        backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    return PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
+
+
+@pytest.mark.parametrize("metaspace", [False, True])
+def test_an_answer_is_encoded_as_it_would_have_been_sampled(metaspace: bool) -> None:
+    setup = TokenizerSetup(llama_tokenizer(metaspace), vocab_size=40)
+    pieces = setup.tokenizer.convert_ids_to_tokens
+    before = setup.encode("The number is")
+    assert pieces(setup.encode_answer("The number is", " two")) == ["▁two", "</s>"]
+    for text in (" two", "two", "  two", ", two", " ", "", "\ntwo", " a two. b"):
+        ids = setup.encode_answer("The number is", text)
+        assert ids[-1] in setup.eos_ids
+        assert setup.decode(ids, after=before) == text
+    assert pieces(setup.encode_answer("The number is", " two</s>"))[-2:] == ["▁two", "</s>"], "its end is not doubled"
+
+
+def test_an_answer_to_a_chat_is_encoded_by_itself() -> None:
+    """A template decides what stands before it."""
+    setup = TokenizerSetup(llama_tokenizer(metaspace=False), vocab_size=40)
+    ids = setup.encode_answer([{"role": "user", "content": "a"}], "two")
+    assert setup.tokenizer.convert_ids_to_tokens(ids) == ["▁two", "</s>"]

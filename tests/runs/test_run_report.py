@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from matplotlib.figure import Figure
 
 from ppolm.evaluation.verdict import Performance
 from ppolm.runs.results import TrainingResults
+from ppolm.runs.run_facts import before_and_after
 from ppolm.runs.run_plots import SMOOTHED_FROM, draw_held_out, draw_training, smoothed
 from ppolm.runs.run_report import write_report
 from ppolm.runs.run_status import RunStatus
@@ -45,6 +47,16 @@ def steps(count: int, **columns: Any) -> list[dict[str, Any]]:
     return [training_row(step, **HEALTHY | columns) for step in range(1, count + 1)]
 
 
+def write_samples(run: Path, at: Sequence[int]) -> None:
+    """Five responses at each evaluation."""
+    rows = [
+        {"kind": "eval", "step": step, "sequence": number, "prompt": f"p{number}", "response": f"r{step}", "reward": 1}
+        for step in at
+        for number in range(5)
+    ]
+    (run / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
 # ---- warnings --------------------------------------------------------------------------------------------------------
 
 
@@ -67,6 +79,35 @@ def test_each_trouble_is_said_in_words_with_what_to_turn(columns: dict[str, floa
     assert all(word in said for word in words), said
 
 
+def test_a_model_that_never_ends_is_to_learn_it_and_a_penalty_that_is_set_is_not_proposed() -> None:
+    for ended, penalty, words in (
+        (0.0, 1.0, "teach it with ppolm sft"),
+        (0.2, 1.0, "Raise max_new_tokens, or missing_eos_penalty."),
+        (0.2, 0.0, "or set missing_eos_penalty to 1."),
+    ):
+        cut = steps(20, clip_fraction=0.1, ended_fraction=ended)
+        (said,) = warnings_of(cut, [], {**SETTINGS, "missing_eos_penalty": penalty})
+        assert words in said
+
+
+@pytest.mark.parametrize("status", ["collapsed", "over-optimised", "suspect"])
+def test_a_run_that_ended_badly_says_what_to_turn(status: str) -> None:
+    ends = [{"step": 0, "status": "baseline"}, {"step": 20, "status": status}]
+    settings = {**SETTINGS, "kl_coef": 0.0}
+    (said,) = warnings_of(steps(20, clip_fraction=0.1), ends, settings)
+    assert "Lower learning_rate (it is 1e-05), or raise kl_coef (it is 0.0)" in said
+    assert warnings_of(steps(20, clip_fraction=0.1), [ends[1], ends[0]], settings) == []
+
+
+def test_the_texts_of_a_run_that_ended_badly_are_shown(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 12)
+    write_samples(run, (0, 6, 12))
+    for broken, expected in ((False, [0, 6]), (True, [0, 6, 12])):
+        told = before_and_after(run, 6, broken)
+        assert [answer["step"] for answer in told[0]["answers"]] == expected
+    assert [answer["step"] for answer in before_and_after(run, 0, broken=True)[0]["answers"]] == [0, 12]
+
+
 def test_held_out_responses_decide_whether_responses_are_cut_off() -> None:
     cut = steps(20, clip_fraction=0.1, ended_fraction=0.0)
     assert warnings_of(cut, [{"step": 20, "ended_fraction": 0.9}], SETTINGS) == []
@@ -81,12 +122,7 @@ def test_a_short_run_is_not_said_to_stand_still() -> None:
 
 def test_the_summary_begins_with_warnings_and_has_figures_samples_time_and_settings(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", 12, ended_fraction=0.0)
-    rows = [
-        {"kind": "eval", "step": step, "sequence": number, "prompt": f"p{number}", "response": f"r{step}", "reward": 1}
-        for step in (0, 12)
-        for number in range(5)
-    ]
-    (run / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_samples(run, (0, 12))
     text = report(run, doubts=("The reward model is not ready.",))
     order = ["> **Warning.** The reward model is not ready.", "> **Warning.** Only 0%", "**Verdict: improved**"]
     order += ["95 % intervals", "| reward (`avg_reward`) |", "Change of the reward", "](reward.png)", "](ended.png)"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 from jinja2 import TemplateError
@@ -48,7 +49,7 @@ class TokenizerSetup:
             text = self.tokenizer.apply_chat_template(list(prompt), add_generation_prompt=True, tokenize=False)
         except TemplateError as error:
             raise DataError(f"The model's chat template refuses a prompt: {error}. It is {prompt!r:.80}.") from error
-        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+        return self._ids(text)
 
     def _say_how_chats_are_written(self) -> None:
         if not self._told:
@@ -62,8 +63,34 @@ class TokenizerSetup:
 
     def encode_answer(self, prompt: str | Messages, text: str) -> list[int]:
         """Token ids of a whole answer to a prompt, with its end token, which is not added if already there."""
-        ids = list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+        ids = self._continuing(text) if isinstance(prompt, str) else self._ids(text)
         return ids if ids and ids[-1] in self.eos_ids else [*ids, self.answer_end(prompt)]
+
+    def _continuing(self, text: str) -> list[int]:
+        """Token ids that add ``text`` to a text before it, as if it had been sampled there: what ``decode`` undoes.
+
+        Tokenizers of the Llama 2 kind put a space before whatever they are given. An answer that begins with one would
+        get two, and a model would be trained on tokens that it never samples.
+        """
+        whole = self._ids(text)
+        if not self._puts_space_first:
+            return whole
+        mark = self._ids("\n")
+        marked = self._ids(f"\n{text}")
+        choices = [whole, self._ids(text.removeprefix(" "))]
+        if marked[: len(mark)] == mark:
+            choices.append(marked[len(mark) :])
+        exact = (ids for ids in choices if self.decode(ids, after=mark, keep_special=True) == text)
+        # None if the tokenizer changes the text, say its accents.
+        return next(exact, choices[1])
+
+    @cached_property
+    def _puts_space_first(self) -> bool:
+        ids = self._ids("a")
+        return self.decode(ids, after=ids, keep_special=True) == " a"
+
+    def _ids(self, text: str) -> list[int]:
+        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def answer_end(self, prompt: str | Messages) -> int:
         """The token that ends an answer: EOS, or what the chat template puts after the assistant's words."""
@@ -74,7 +101,7 @@ class TokenizerSetup:
                 text = str(self.tokenizer.apply_chat_template(turn, tokenize=False)).rpartition(words)[2]
             except (TemplateError, ValueError):
                 text = ""  # a template for prompts only; a prompt that it refuses is reported by ``encode``
-            after = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+            after = self._ids(text)
             if after and after[0] in self.eos_ids:
                 return int(after[0])
         if self.tokenizer.eos_token_id is None:

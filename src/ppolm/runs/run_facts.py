@@ -15,11 +15,10 @@ from ppolm.runs.report_text import NAME, RESPONSE, SENTENCE, content_text, visib
 from ppolm.runs.run_figures import differing_settings, final_figures, gains
 from ppolm.runs.run_overview import METRICS, RunOverview, number, outcome, overview, read_settings
 from ppolm.runs.run_status import RunStatus, read_status, utc_time
+from ppolm.runs.run_warnings import is_alarm
 from ppolm.storage.starting_point import noted_ancestors
 from ppolm.storage.stored_run import run_of
 
-ALARMS = ("collapsed", "over-optimised", "suspect")
-"""What an evaluation may find that is an alarm."""
 COUNTED = {
     "skipped_updates": "updates were skipped: their loss or gradient was not finite",
     "reward_failures": "scores failed and were replaced by default_reward",
@@ -93,7 +92,7 @@ class RunFacts:
         """Every alarm of an evaluation with its reasons, and what was counted in training."""
         found = []
         for row in self.evaluations:
-            if row.get("status") in ALARMS:
+            if is_alarm(row):
                 reasons = row.get("reasons")
                 why = "; ".join(map(str, reasons)) if isinstance(reasons, list) else ""
                 found.append(f"step {row['step']:g}: {row['status']}{': ' if why else ''}{why}")
@@ -120,7 +119,7 @@ def read_facts(name: str, path: Path) -> RunFacts:
         settings=read_settings(path),
         train=tail.rows(),
         evaluations=tail.rows("eval"),
-        samples=before_and_after(path, glance.best_step),
+        samples=before_and_after(path, glance.best_step, broken=any(is_alarm(row) for row in tail.rows("eval")[-1:])),
         changes=read_changes(path),
         came_from=came_from(path),
     )
@@ -155,19 +154,23 @@ def _lines(path: Path) -> list[bytes]:
         return []
 
 
-def before_and_after(run: Path, best_step: int | None) -> list[dict[str, Any]]:
-    """The first held-out prompts, not chosen ones, with their responses at the first and at the best evaluation."""
+def before_and_after(run: Path, best_step: int | None, broken: bool) -> list[dict[str, Any]]:
+    """The first held-out prompts, not chosen ones, with their responses at the first and at the best evaluation.
+
+    Of a run that ended ``broken`` also those of the last one, because they are what went wrong.
+    """
     found = HeldOutSamples(run)
     steps = found.steps()
     if not steps:
         return []
-    last = best_step if best_step in steps else steps[-1]
+    best = best_step if best_step in steps else steps[-1]
+    shown = dict.fromkeys((steps[0], best, *steps[-1:] * broken))
     rows = []
     for number_ in list(found.rewards(steps[0]))[:SAMPLES]:
-        before, after = found.sample(steps[0], number_), found.sample(last, number_)
-        if before is not None:
-            both = [_answer(steps[0], before)] + ([_answer(last, after)] if after and last != steps[0] else [])
-            rows.append({"prompt": content_text(before.get("prompt")), "answers": both})
+        answers = [(step, sample) for step in shown if (sample := found.sample(step, number_)) is not None]
+        if answers and answers[0][0] == steps[0]:
+            told = [_answer(*answer) for answer in answers]
+            rows.append({"prompt": content_text(answers[0][1].get("prompt")), "answers": told})
     return rows
 
 

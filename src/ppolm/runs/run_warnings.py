@@ -22,6 +22,7 @@ SAME_SHARE = 0.2
 def warnings_of(train: Sequence[Row], evaluations: Sequence[Row], settings: Mapping[str, Any]) -> list[str]:
     """The warnings about a run, most important first."""
     checks: tuple[Callable[[Sequence[Row], Sequence[Row], Mapping[str, Any]], Iterator[str]], ...] = (
+        _broken,
         _cut_off,
         _equal_rewards,
         _hardly_moved,
@@ -31,21 +32,44 @@ def warnings_of(train: Sequence[Row], evaluations: Sequence[Row], settings: Mapp
     return [said for check in checks for said in check(train, evaluations, settings)]
 
 
+def is_alarm(evaluation: Row) -> bool:
+    """Whether an evaluation found that something is wrong."""
+    return evaluation.get("status") in ("collapsed", "over-optimised", "suspect")
+
+
 def latest(rows: Sequence[Row], name: str) -> float | None:
     """The mean of a metric over the last steps that have it."""
     values = [value for row in rows[-LATEST:] if (value := number(row.get(name))) is not None]
     return fmean(values) if values else None
 
 
+def _broken(_train: Sequence[Row], evaluations: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[str]:
+    """What to turn if the last evaluation is an alarm; the alarm itself is said elsewhere."""
+    if any(is_alarm(row) for row in evaluations[-1:]):
+        rate, kl_coef = (settings.get(name, "unknown") for name in ("learning_rate", "kl_coef"))
+        yield (
+            f"At the end the texts were bad; read them below. Lower learning_rate (it is {rate}), or raise kl_coef (it "
+            f"is {kl_coef}), or let the reward see what is wrong with them (docs/troubleshooting.md)."
+        )
+
+
 def _cut_off(train: Sequence[Row], evaluations: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[str]:
     held_out = latest(evaluations[-1:], "ended_fraction")
     ended = latest(train, "ended_fraction") if held_out is None else held_out
     if ended is not None and ended < LEAST_ENDED:
-        yield (
+        said = (
             f"Only {ended:.0%} of the responses end by themselves: the others are cut off after "
-            f"{settings.get('max_new_tokens', 'max_new_tokens')} tokens, and are scored as they stand. Raise "
-            "max_new_tokens, or set missing_eos_penalty to 1."
+            f"{settings.get('max_new_tokens', 'max_new_tokens')} tokens, and are scored as they stand."
         )
+        if ended == 0:
+            yield (
+                f"{said} A model that never ends has not learnt to: teach it with ppolm sft, and see that the EOS of "
+                "its tokenizer is the token with which its texts end; or raise max_new_tokens."
+            )
+        elif (number(settings.get("missing_eos_penalty")) or 0) > 0:
+            yield f"{said} Raise max_new_tokens, or missing_eos_penalty."
+        else:
+            yield f"{said} Raise max_new_tokens, or set missing_eos_penalty to 1."
 
 
 def _equal_rewards(train: Sequence[Row], _evaluations: Sequence[Row], _settings: Mapping[str, Any]) -> Iterator[str]:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ppolm.runs.run_facts import ALARMS, RunFacts, read_facts
+from ppolm.runs.run_facts import RunFacts, read_facts
+from ppolm.runs.run_warnings import is_alarm
 from ppolm.studio.report_charts import Series
 from ppolm.studio.report_tokens import token_views
 
@@ -20,7 +21,7 @@ class ReportRun(RunFacts):
     @property
     def series(self) -> Series:
         """What charts draw of it."""
-        alarms = [(float(row["step"]), str(row["status"])) for row in self.evaluations if row.get("status") in ALARMS]
+        alarms = [(float(row["step"]), str(row["status"])) for row in self.evaluations if is_alarm(row)]
         return Series(self.name, self.train, self.evaluations, self.glance.best_step, alarms)
 
 

@@ -69,8 +69,8 @@ def prompt_room(rows: Sequence[T], texts: Texts[T], setup: BaseModelSetup, confi
     if config.long_rows != "cut":
         return None
     limit = token_limit(setup, config)
-    plain = setup.tokenizer.tokenizer
-    longest = max(len(plain(text, add_special_tokens=False)["input_ids"]) + 1 for row in rows for text in texts(row)[1])
+    written = ((prompt, text) for row in rows for prompt, answers in [texts(row)] for text in answers)
+    longest = max(len(setup.tokenizer.encode_answer(prompt.content, text)) for prompt, text in written)
     return max(limit - longest, limit // 2)
 
 
