@@ -18,12 +18,11 @@ from ppolm.runs.metrics_tail import Row
 from ppolm.runs.run_figures import differing_settings, final_figures, gains
 from ppolm.runs.run_overview import RECENT, read_settings, seconds_left
 from ppolm.runs.run_status import read_status
+from ppolm.runs.run_warnings import is_alarm
 from ppolm.studio.answers import BadRequestError, reads, whole
 from ppolm.studio.studio import Studio
 
 MOST_COMPARED = 8
-ALARMS = ("collapsed", "over-optimised", "suspect")
-"""States of an evaluation that a chart marks."""
 
 
 class RunAPI:
@@ -99,7 +98,7 @@ def describe(studio: Studio, run_id: str, path: Path) -> dict[str, Any]:
         "resume": f"ppolm train --resume {shlex.quote(shown_path(path))}",
         "figures": final_figures(evaluations, seen.best_step),
         "gains": gains(evaluations, seen.best_step),
-        "alarms": [alarm(row) for row in evaluations if row.get("status") in ALARMS],
+        "alarms": [alarm(row) for row in evaluations if is_alarm(row)],
     }
 
 
