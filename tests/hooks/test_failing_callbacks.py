@@ -52,7 +52,8 @@ def test_a_callback_that_fails_ends_the_run_saved_and_named_and_a_resume_equals_
 ) -> None:
     config = make_config(**STATEFUL, run_name="broken")
     with pytest.raises(
-        CallbackError, match=rf"The callback Failing failed in {moment} \(test_failing_callbacks.py, line \d+\): .*of che"
+        CallbackError,
+        match=rf"The callback Failing failed in {moment} \(test_failing_callbacks.py, line \d+\): .*of che",
     ):
         PPOTrainer(config, reward=spread).train(PROMPTS, callbacks=[Steering(), Failing(moment, error)])
     broken = Path(config.output_dir) / "broken"

@@ -132,6 +132,14 @@ def test_a_reference_that_was_a_policy_is_kept_by_all_rounds_that_follow_even_if
     train(read_run_config(third).changed(max_steps=3), resume=third)
 
 
+def test_a_run_may_be_called_as_the_copy_of_a_start_is(make_config: MakeConfig) -> None:
+    first = train(make_config(**ROUND, run_name="start"))
+    second = train(make_config(**ROUND, run_name="second", start_from=str(first)))
+    (ancestor,) = json.loads((second / "start" / "start.json").read_text())["ancestors"]
+    assert ancestor["path"] == str(first)
+    assert read_trained_on(first) <= read_trained_on(second)
+
+
 def test_it_notes_its_ancestors_the_nearest_first(make_config: MakeConfig, first: Path) -> None:
     second = train(make_config(**ROUND, run_name="second", start_from=str(first)))
     third = train(make_config(**ROUND, run_name="third", start_from=str(second)))

@@ -17,7 +17,7 @@ from ppolm.ranks import join_ranks
 from ppolm.storage.atomic import describe, verify_folder
 from ppolm.storage.claim import refuse_claimed
 from ppolm.storage.prompt_record import TRAINED_ON, read_trained_on
-from ppolm.storage.stored_run import find_best, find_checkpoint, read_run_config, run_of
+from ppolm.storage.stored_run import find_best, find_checkpoint, is_start, read_run_config, run_of
 
 NOTE = "start.json"
 """In the copy of the start: the runs that it came from, the nearest first."""
@@ -89,7 +89,7 @@ def _read(start: Path) -> PPOConfig:
     """The settings of a run whose policy is whole; raises if there is none, or if it may still change."""
     run = run_of(start)
     stored = read_run_config(run)
-    if start.name == START:
+    if is_start(start):
         verify_folder(start)
     else:
         refuse_claimed(run, "Wait until it ends, or stop it; then start from it.")
@@ -132,7 +132,7 @@ def ancestors_of(start_from: str) -> list[Ancestor]:
     """The runs that a start comes from, the nearest first."""
     start = Path(start_from)
     before = noted_ancestors(run_of(start))
-    if start.name == START:
+    if is_start(start):
         return before
     policy = policy_of(start)
     return [Ancestor(str(start), _step(start), str(describe(policy / WEIGHTS)[1])), *before]
@@ -144,7 +144,7 @@ def trained_before(start_from: str | None) -> set[bytes]:
 
 
 def _record(start: Path) -> Path:
-    return start if start.name == START else run_of(start)
+    return start if is_start(start) else run_of(start)
 
 
 def noted_ancestors(run: Path) -> list[Ancestor]:

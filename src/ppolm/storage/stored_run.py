@@ -14,9 +14,14 @@ from ppolm.errors import ConfigError, RunFolderError
 from ppolm.storage.atomic import standing_folder, standing_names, verify_folder
 
 
+def is_start(path: Path) -> bool:
+    """Whether a folder is a run's copy of what it started from; a run may have the same name."""
+    return path.name == START and (path / "policy").is_dir()
+
+
 def run_of(path: Path) -> Path:
     """The run folder, given a run, one of its checkpoints, or its copy of what it started from."""
-    if path.name == START and (path / "policy").is_dir():
+    if is_start(path):
         return path.parent
     return path.parent.parent if path.parent.name == "checkpoints" else path
 
